@@ -1,0 +1,194 @@
+"""What a circuit is to this package: parameters, a deck, knobs, responses.
+
+A circuit is a class registered in the entry-point group ``nandcosim.circuits``;
+ours live in the import package ``circuits``, and a user's own package adds
+hers the same way.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+if TYPE_CHECKING:
+    from PySpice.Spice.Netlist import Circuit as Netlist
+
+    from nandcosim.spice.result import Waveforms
+
+__all__ = ["Circuit", "Knob", "Params", "Response", "StopWhen", "Transient", "parameter"]
+
+
+def parameter(
+    default: Any, *, unit: str, meaning: str, source: str, ge: Any = None, le: Any = None
+) -> Any:
+    """Declare one circuit parameter inside a `Params` class.
+
+    Parameters
+    ----------
+    default : Any
+        Value used when none is given.
+    unit : str
+        SI unit of the bare number; ``"1"`` for pure numbers, ``"level"`` for level spacings,
+        ``""`` for text.
+    meaning : str
+        One line.
+    source : str
+        Starts with ``stated:``, ``derived:``, ``sourced:``, ``assumed:`` or ``calibrated:``.
+    ge, le : optional
+        Inclusive bounds.
+    """
+    extra: dict[str, Any] = {"unit": unit, "source": source}
+    return Field(default, ge=ge, le=le, description=meaning, json_schema_extra=extra)
+
+
+class Params(BaseModel):
+    """Typed, immutable parameters of a circuit; fields are made by `parameter`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @classmethod
+    def unit_of(cls, name: str) -> str:
+        """Unit that the parameter `name` declares."""
+        return str(_extra(cls.model_fields[name])["unit"])
+
+    @classmethod
+    def source_of(cls, name: str) -> str:
+        """Origin of the default of the parameter `name`."""
+        return str(_extra(cls.model_fields[name])["source"])
+
+
+def _extra(info: FieldInfo) -> dict[str, Any]:
+    assert isinstance(info.json_schema_extra, dict)
+    return dict(info.json_schema_extra)
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A quantity that a Monte Carlo sample changes without rebuilding the deck.
+
+    Attributes
+    ----------
+    name : str
+    unit : str
+    meaning : str
+    size : callable
+        ``size(params) -> int``: number of values, 1 for a scalar.
+    groups : Mapping[str, callable]
+        Named subsets of a vector knob: ``groups["active"](params)`` gives an
+        index array. ``"all"`` always exists.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+    size: Callable[[Any], int] = lambda params: 1
+    groups: Mapping[str, Callable[[Any], np.ndarray]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Response:
+    """A number measured on the waveforms of one sample.
+
+    Attributes
+    ----------
+    name, unit, meaning : str
+    optional : bool
+        NaN is then a measured fact (a bitline that never crossed) and not a failure.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class StopWhen:
+    """A vector passing a value, e.g. ``StopWhen("v(out)", ">", 0.7)``."""
+
+    vector: str
+    relation: Literal["<", ">"]
+    value: float
+
+    @property
+    def command(self) -> str:
+        """The ngspice command that arms it."""
+        return f"stop when {self.vector} {self.relation} {self.value!r}"
+
+    def met(self, waveforms: Mapping[str, np.ndarray]) -> bool:
+        """Whether the last point of the waveforms satisfies the condition."""
+        last = float(waveforms[self.vector][-1])
+        return last < self.value if self.relation == "<" else last > self.value
+
+
+@dataclass(frozen=True)
+class Transient:
+    """A transient analysis in seconds.
+
+    Attributes
+    ----------
+    stop : float
+        Stop time.
+    step : float
+        Printing step; also the initial internal step's scale.
+    max_step : float
+        Largest internal step.
+    stop_when : StopWhen or None
+        Ends the run early once the requested responses are known; a backend may ignore it.
+    """
+
+    stop: float
+    step: float
+    max_step: float
+    stop_when: StopWhen | None = None
+
+
+class Circuit(ABC):
+    """A parameterised circuit.
+
+    Subclasses set the class attributes and are stateless: every method is a
+    pure function of its arguments.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Params: ClassVar[type[Params]]
+    knobs: ClassVar[tuple[Knob, ...]]
+    responses_declared: ClassVar[tuple[Response, ...]]
+
+    @abstractmethod
+    def build(self, params: Any, knobs: Mapping[str, np.ndarray] | None = None) -> Netlist:
+        """Return the complete PySpice circuit, `knobs` (nominal: zeros) placed in it."""
+
+    @abstractmethod
+    def elements(self, params: Any, knobs: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Element name -> value in SI units for everything that `knobs` change.
+
+        `build` places exactly these values, so that an altered deck and a rebuilt
+        one are the same circuit.
+        """
+
+    @abstractmethod
+    def analysis(self, params: Any, wanted: frozenset[str] | None = None) -> Transient:
+        """The analysis; `wanted` names the responses that are asked for (None: all).
+
+        The fewer are wanted, the earlier the run may stop.
+        """
+
+    @abstractmethod
+    def saved(self, params: Any) -> tuple[str, ...]:
+        """Vectors that the responses need, as ngspice names them (``v(bl)``, ``i(vdd)``)."""
+
+    @abstractmethod
+    def responses(self, waveforms: Waveforms, params: Any) -> dict[str, float]:
+        """Measure every response; NaN where it is undefined on these waveforms."""
+
+    def files(self, params: Any) -> tuple[str, ...]:
+        """Paths of the netlist files the deck includes, for the digest of a sweep."""
+        return ()

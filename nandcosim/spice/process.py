@@ -1,0 +1,105 @@
+"""Backend ``process``: the ngspice executable, one process a run.
+
+Costs the start of a process (about 10 ms) and gives isolation: a crash or a
+hang of ngspice cannot reach this process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from nandcosim.spice import installation
+from nandcosim.spice.deck import Deck
+from nandcosim.spice.rawfile import read_raw
+from nandcosim.spice.result import RawResult, Waveforms, judge_transient
+from nandcosim.spice.status import Status
+from nandcosim.spice.trouble import summarise
+
+__all__ = ["ProcessBackend"]
+
+#: Read by ngspice from the run's own folder, which also keeps the user's file out.
+INIT_FILE = "set num_threads=1\n"
+
+
+class ProcessBackend:
+    """Runs decks with ``ngspice -b -r``."""
+
+    name = "process"
+    can_alter = False
+
+    def run(
+        self, deck: Deck, alter: Mapping[str, float] | None = None, time_limit: float = 60.0
+    ) -> RawResult:
+        """Run the deck's transient; same contract as `SharedBackend.run`.
+
+        A ``stop_when`` condition is ignored, since batch mode has none outside a
+        ``.control`` block, where an aborted transient exits with 0.
+
+        Raises
+        ------
+        ValueError
+            If `alter` is given: this backend takes a rebuilt deck.
+        """
+        if alter:
+            raise ValueError("backend 'process' cannot alter a deck: build it with the new values")
+        with tempfile.TemporaryDirectory(prefix="nandcosim-") as name:
+            return self._run_in(Path(name), deck, time_limit)
+
+    def close(self) -> None:
+        """Nothing is kept between runs."""
+
+    @staticmethod
+    def version() -> str:
+        """Version of the executable."""
+        return installation.executable_version()
+
+    @staticmethod
+    def _run_in(folder: Path, deck: Deck, time_limit: float) -> RawResult:
+        (folder / "deck.cir").write_text(deck.text())
+        (folder / ".spiceinit").write_text(INIT_FILE)
+        environment = {**os.environ, "HOME": str(folder), "OMP_THREAD_LIMIT": "1"}
+        command = [installation.executable().path, "-b", "-r", "deck.raw", "deck.cir"]
+        start = time.perf_counter()
+        try:
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                timeout=time_limit,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as expired:
+            log = _lines(expired.stdout, expired.stderr)
+            reason = f"time limit of {time_limit:g} s hit"
+            return RawResult(Status.TIMEOUT, reason, Waveforms({}), False, time_limit, log)
+        seconds = time.perf_counter() - start
+        log = _lines(done.stdout, done.stderr)
+        trouble = summarise(log, deck)
+        if done.returncode < 0:
+            reason = f"ngspice died of signal {-done.returncode}"
+            return RawResult(Status.CRASHED, reason, Waveforms({}), False, seconds, log)
+        raw = folder / "deck.raw"
+        plot, vectors = read_raw(raw) if raw.exists() else ("", {})
+        if not plot.startswith("Transient"):
+            # ngspice opens the raw file once the analysis has its first point, so a
+            # missing file alone does not tell a refused deck from a failed start.
+            started = any("Doing analysis" in line for line in log)
+            status = Status.NO_CONVERGENCE if started else Status.DECK_ERROR
+            if any("no data saved" in line for line in log):
+                status = Status.DECK_ERROR
+            return RawResult(status, trouble, Waveforms({}), False, seconds, log)
+        status, reason, early = judge_transient(
+            vectors, deck.analysis, done.returncode != 0, trouble
+        )
+        return RawResult(status, reason, Waveforms(vectors), early, seconds, log)
+
+
+def _lines(*streams: bytes | None) -> tuple[str, ...]:
+    text = b"\n".join(stream for stream in streams if stream)
+    return tuple(text.decode("utf-8", "replace").splitlines())

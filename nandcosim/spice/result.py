@@ -1,0 +1,125 @@
+"""What a simulator gives back: plain arrays and a status, no simulator handle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nandcosim.errors import NandcosimError
+from nandcosim.spice.circuit import Transient
+from nandcosim.spice.status import Status
+
+__all__ = ["RawResult", "Waveforms", "judge_transient"]
+
+#: A transient is complete when it reaches this fraction of its stop time; ngspice
+#: lands on the stop time itself but for rounding.
+COMPLETE = 1.0 - 1e-9
+
+
+class Waveforms(Mapping[str, np.ndarray]):
+    """Vectors of one analysis by their ngspice name in lower case.
+
+    ``w["v(bl)"]`` and ``w["bl"]`` are the same voltage, ``w["i(vdd)"]`` and
+    ``w["vdd#branch"]`` the same current; ``w.time`` is the scale in seconds.
+    """
+
+    def __init__(self, vectors: Mapping[str, np.ndarray]) -> None:
+        self._vectors = {canonical_name(name): data for name, data in vectors.items()}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        try:
+            return self._vectors[canonical_name(name)]
+        except KeyError:
+            raise KeyError(f"no vector {name!r}; saved are {', '.join(self._vectors)}") from None
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return iter(self._vectors)
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    @property
+    def time(self) -> np.ndarray:
+        """Time points of a transient, in seconds."""
+        return self["time"]
+
+
+def canonical_name(name: str) -> str:
+    """Reduce the spellings of a vector (``V(bl)``, ``i(vdd)``) to one (``bl``, ``vdd#branch``)."""
+    name = name.lower().strip()
+    if name.startswith("v(") and name.endswith(")"):
+        return name[2:-1]
+    if name.startswith("i(") and name.endswith(")"):
+        return f"{name[2:-1]}#branch"
+    return name
+
+
+@dataclass(frozen=True)
+class RawResult:
+    """One simulator run.
+
+    Attributes
+    ----------
+    status : Status
+    reason : str
+        Why it is not OK, one line; empty when it is.
+    waveforms : Waveforms
+        What was computed, also for a run that died midway (for looking at, not for measuring).
+    stopped_early : bool
+        The analysis ended at its ``stop_when`` condition.
+    seconds : float
+        Wall time inside ngspice's analysis.
+    log : tuple of str
+        Everything ngspice wrote.
+    """
+
+    status: Status
+    reason: str
+    waveforms: Waveforms
+    stopped_early: bool = False
+    seconds: float = 0.0
+    log: tuple[str, ...] = field(default=(), repr=False)
+
+    def require_ok(self) -> RawResult:
+        """Return self, or raise with the reason."""
+        if self.status is not Status.OK:
+            raise NandcosimError(f"simulation failed ({self.status.label}): {self.reason}")
+        return self
+
+
+def judge_transient(
+    vectors: Mapping[str, np.ndarray], analysis: Transient, sim_failed: bool, trouble: str
+) -> tuple[Status, str, bool]:
+    """Decide from the data whether a transient succeeded.
+
+    Parameters
+    ----------
+    vectors : Mapping
+        Vectors of the requested analysis, possibly empty.
+    analysis : Transient
+    sim_failed : bool
+        ``$sim_status`` was not 0, or the process reported failure.
+    trouble : str
+        The simulator's own words, used in the reason only.
+
+    Returns
+    -------
+    status : Status
+    reason : str
+    stopped_early : bool
+    """
+    waves = Waveforms(vectors)
+    time = waves["time"] if "time" in waves else np.empty(0)
+    if time.size < 2:
+        return Status.NO_CONVERGENCE, trouble or "no operating point was found", False
+    if not all(np.isfinite(data).all() for data in waves.values()):
+        return Status.NO_CONVERGENCE, "a value is not finite", False
+    complete = bool(time[-1] >= analysis.stop * COMPLETE)
+    if complete and not sim_failed:
+        return Status.OK, "", False
+    if not sim_failed and analysis.stop_when is not None and analysis.stop_when.met(waves):
+        return Status.OK, "", True
+    died = f"died at {time[-1]:.6g} s of {analysis.stop:.6g} s"
+    return Status.TRUNCATED, f"{died}: {trouble}" if trouble else died, False

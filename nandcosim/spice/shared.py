@@ -1,0 +1,302 @@
+"""Backend ``shared``: libngspice in this process, through PySpice's binding.
+
+PySpice gives the cffi declarations and the callbacks; its judgement of a run
+by the text on stderr is replaced (successful gmin stepping would raise, and so
+would any run on ngspice >= 42, which names its solver there).
+
+libngspice keeps all its state in static variables, so there is one per process
+and one thread at a time uses it. A run goes through ``bg_run``, ngspice's own
+thread, which is what makes a time limit possible.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from PySpice.Spice.NgSpice.Shared import NgSpiceShared, ffi
+
+from nandcosim.errors import NandcosimError
+from nandcosim.spice import installation
+from nandcosim.spice.deck import Deck
+from nandcosim.spice.result import RawResult, Waveforms, judge_transient
+from nandcosim.spice.status import Status
+from nandcosim.spice.trouble import summarise
+
+__all__ = ["SharedBackend"]
+
+# PySpice logs every line of stderr as an error and every version it does not know.
+logging.getLogger("PySpice").setLevel(logging.CRITICAL)
+
+#: How long ``bg_halt`` may take to reach the next time point before we give up on the library.
+HALT_GRACE_SECONDS = 30.0
+
+
+class LibraryDeadError(NandcosimError):
+    """The library did not stop when told to; this process must not use it again."""
+
+
+class _Library(NgSpiceShared):  # type: ignore[misc]  # PySpice is untyped
+    """PySpice's binding without its judgement and its version table."""
+
+    _declared: ClassVar[bool] = False
+
+    def __init__(self, path: str) -> None:
+        self.LIBRARY_PATH = path
+        self.lines: list[str] = []
+        self.finished = threading.Event()
+        self.exited = False
+        self.thread_id: int | None = None
+        super().__init__()
+
+    def _load_library(self, verbose: bool) -> None:
+        if _Library._declared:  # a second cdef of the same types is refused by cffi
+            self._ngspice_shared = ffi.dlopen(self.library_path)
+        else:
+            super()._load_library(verbose)
+            _Library._declared = True
+
+    @staticmethod
+    def _send_char(message: Any, _ngspice_id: int, user_data: Any) -> int:
+        library = ffi.from_handle(user_data)
+        library.lines.append(ffi.string(message).decode("utf-8", "replace"))
+        return 0
+
+    @staticmethod
+    def _exit(_status: int, _immediate: bool, _quit: bool, _id: int, user_data: Any) -> int:
+        ffi.from_handle(user_data).exited = True
+        return 0
+
+    @staticmethod
+    def _background_thread_running(not_running: bool, _id: int, user_data: Any) -> int:
+        if not_running:  # called by ngspice's own thread, as the last thing it does
+            library = ffi.from_handle(user_data)
+            library.thread_id = threading.get_native_id()
+            library.finished.set()
+        return 0
+
+    def _get_version(self) -> None:
+        # Asked for by PySpice's constructor, which looks the answer up in a table that
+        # ends at 34; "last" is in that table.
+        self._ngspice_version = "last"
+
+    def exec_command(self, command: str, join_lines: bool = True) -> str:
+        """Called by PySpice's constructor (``set nomoremode``)."""
+        self.command(command)
+        return ""
+
+    # ------------------------------------------------------------------ ours
+
+    def command(self, text: str) -> list[str]:
+        """Run one command and return what ngspice wrote."""
+        start = len(self.lines)
+        self._ngspice_shared.ngSpice_Command(text.encode("ascii"))
+        return self.lines[start:]
+
+    def forget_history(self) -> None:
+        """Free the control structures ngspice keeps of past commands."""
+        self._ngspice_shared.ngSpice_Command(ffi.NULL)
+
+    def circ(self, deck: str) -> int:
+        """Load a deck; non-zero when ngspice refused and left itself unusable."""
+        lines = [ffi.new("char[]", line.encode()) for line in deck.splitlines()]
+        return int(self._ngspice_shared.ngSpice_Circ(ffi.new("char *[]", [*lines, ffi.NULL])))
+
+    def current_plot(self) -> str:
+        return str(ffi.string(self._ngspice_shared.ngSpice_CurPlot()).decode())
+
+    def vectors(self, plot: str) -> dict[str, np.ndarray]:
+        """Copy every real vector of `plot`."""
+        names = self._ngspice_shared.ngSpice_AllVecs(plot.encode())
+        vectors = {}
+        for name in self._convert_string_array(names):
+            info = self._ngspice_shared.ngGet_Vec_Info(f"{plot}.{name}".encode())
+            if ffi.NULL in (info, info.v_realdata):
+                continue
+            raw = ffi.buffer(info.v_realdata, info.v_length * 8)
+            vectors[name] = np.frombuffer(raw, dtype=np.float64).copy()
+        return vectors
+
+    def close(self) -> None:
+        """Unload the library, so that the next load starts from fresh static state."""
+        # Its thread still has to return through the library's code after it told us.
+        while self.thread_id is not None and Path(f"/proc/self/task/{self.thread_id}").exists():
+            time.sleep(0.001)
+        ffi.dlclose(self._ngspice_shared)
+
+
+class SharedBackend:
+    """Runs decks on libngspice in this process.
+
+    All instances of a process share the one library; a lock keeps threads apart.
+
+    Attributes
+    ----------
+    can_alter : bool
+        Element values can be changed without loading the deck again.
+    """
+
+    name = "shared"
+    can_alter = True
+
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _library: ClassVar[_Library | None] = None
+    _loaded: ClassVar[str | None] = None
+    _dead: ClassVar[str | None] = None
+    _altered: ClassVar[set[str]] = set()
+
+    def run(
+        self, deck: Deck, alter: Mapping[str, float] | None = None, time_limit: float = 60.0
+    ) -> RawResult:
+        """Run the deck's transient.
+
+        Parameters
+        ----------
+        deck : Deck
+            Loaded only if it is not the one in memory.
+        alter : Mapping of str to float, optional
+            Element name -> new DC value. What an earlier run altered and this
+            one does not name makes the deck load again, so no state leaks.
+        time_limit : float
+            Wall seconds for the analysis.
+
+        Returns
+        -------
+        RawResult
+        """
+        cls = type(self)
+        alter = alter or {}
+        with cls._lock:
+            if cls._dead is not None:
+                return _failed(Status.CRASHED, cls._dead)
+            library = cls._ready()
+            library.lines.clear()
+            reusable = cls._loaded == deck.digest and cls._altered <= alter.keys()
+            if not reusable and not cls._load(library, deck):
+                log = tuple(library.lines)
+                cls._recycle()
+                return _failed(Status.DECK_ERROR, summarise(log, deck), log)
+            for command in _alter_commands(alter):
+                library.command(command)
+            cls._altered |= alter.keys()
+            return cls._run(library, deck, time_limit)
+
+    def close(self) -> None:
+        """Forget the loaded deck and unload the library."""
+        with type(self)._lock:
+            type(self)._recycle()
+
+    @classmethod
+    def version(cls) -> str:
+        """Version of the library as it reports itself, e.g. ``"39"``."""
+        with cls._lock:
+            text = " ".join(cls._ready().command("version -f"))
+        return text.partition("ngspice-")[2].split(" ")[0] or "unknown"
+
+    @classmethod
+    def features(cls) -> list[str]:
+        """Compiled-in features as the library reports them."""
+        with cls._lock:
+            text = " ".join(cls._ready().command("version -f"))
+        return [name for name in ("OpenMP", "KLU", "OSDI", "XSPICE", "CIDER") if name in text]
+
+    # -------------------------------------------------------------- internals
+
+    @classmethod
+    def _ready(cls) -> _Library:
+        if cls._library is None:
+            cls._library = _Library(installation.shared_library().path)
+            # OpenMP's team start costs more than a small string's device evaluation, and
+            # OMP_NUM_THREADS does not reach it: ngspice sets the number itself.
+            cls._library.command("set num_threads=1")
+            # The user's init file must not change a result: undo the modes one can set there.
+            for variable in ("ngbehavior", "interp", "ngdebug"):
+                cls._library.command(f"unset {variable}")
+        return cls._library
+
+    @classmethod
+    def _recycle(cls) -> None:
+        cls._loaded = None
+        cls._altered = set()
+        if cls._library is not None and cls._dead is None:
+            cls._library.close()
+            cls._library = None
+
+    @classmethod
+    def _unload(cls, library: _Library) -> None:
+        library.command("destroy all")
+        if cls._loaded is not None:
+            library.command("delete all")  # saves and breakpoints outlive their circuit
+            library.command("remcirc")
+        cls._loaded = None
+        cls._altered = set()
+
+    @classmethod
+    def _load(cls, library: _Library, deck: Deck) -> bool:
+        cls._unload(library)
+        library.forget_history()
+        refused = library.circ(deck.text()) != 0 or library.exited
+        if not refused and deck.analysis.stop_when is not None:
+            library.command(deck.analysis.stop_when.command)
+        cls._loaded = deck.digest
+        return not refused
+
+    @classmethod
+    def _run(cls, library: _Library, deck: Deck, time_limit: float) -> RawResult:
+        library.command("destroy all")
+        library.command("set sim_status=1")
+        library.finished.clear()
+        start = time.perf_counter()
+        library.command("bg_run")
+        in_time = library.finished.wait(time_limit)
+        seconds = time.perf_counter() - start
+        if not in_time:
+            library.command("bg_halt")
+            if not library.finished.wait(HALT_GRACE_SECONDS):
+                cls._dead = "libngspice did not stop after its time limit; restart this process"
+                return _failed(Status.TIMEOUT, cls._dead)
+        failed = library.command("echo $sim_status")[-1].split()[-1] != "0"
+        plot = library.current_plot()
+        log = tuple(library.lines)
+        vectors = library.vectors(plot) if plot.startswith("tran") else {}
+        if not in_time:
+            reason = f"time limit of {time_limit:g} s hit{_reached(vectors)}"
+            cls._unload(library)  # a halted run would be resumed by the next one
+            return RawResult(Status.TIMEOUT, reason, Waveforms(vectors), False, seconds, log)
+        if not plot.startswith("tran"):
+            cls._unload(library)
+            return _failed(Status.DECK_ERROR, summarise(log, deck), log)
+        status, reason, early = judge_transient(
+            vectors, deck.analysis, failed, summarise(log, deck)
+        )
+        return RawResult(status, reason, Waveforms(vectors), early, seconds, log)
+
+
+def _reached(vectors: Mapping[str, np.ndarray]) -> str:
+    time_points = vectors.get("time")
+    if time_points is None or not time_points.size:
+        return ""
+    return f" at {time_points[-1]:.6g} s of simulated time"
+
+
+def _failed(status: Status, reason: str, log: tuple[str, ...] = ()) -> RawResult:
+    return RawResult(status, reason, Waveforms({}), log=log)
+
+
+def _alter_commands(alter: Mapping[str, float]) -> Iterable[str]:
+    """Join ``alter`` statements into as few commands as ngspice's length limit allows."""
+    joined = ""
+    for element, value in alter.items():
+        statement = f"alter {element} = {value!r}"
+        if joined and len(joined) + len(statement) + 2 > NgSpiceShared.MAX_COMMAND_LENGTH:
+            yield joined
+            joined = statement
+        else:
+            joined = f"{joined}; {statement}" if joined else statement
+    if joined:
+        yield joined

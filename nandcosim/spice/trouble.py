@@ -1,0 +1,53 @@
+"""ngspice's own words about a failed run, in one line.
+
+Text never decides whether a run succeeded; it only explains.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nandcosim.spice.deck import Deck
+
+__all__ = ["summarise"]
+
+_LINE = re.compile(r"(?:Error on line|Netlist line no\.)\s*(\d+)")
+_TELLING = re.compile(
+    r"error|could not|can't find|undefined|singular|timestep too small|unknown|invalid|"
+    r"cannot|no job|no such",
+    re.IGNORECASE,
+)
+_ECHOES = ("circuit not parsed", "aren't any circuits", "awaits to be detached", "sim_status")
+
+
+def summarise(log: Sequence[str], deck: Deck | None = None) -> str:
+    """Condense `log` to the line that names the trouble.
+
+    Parameters
+    ----------
+    log : sequence of str
+        Lines as ngspice wrote them, with or without a ``stderr``/``stdout`` prefix.
+    deck : Deck, optional
+        Quotes its line when ngspice gives only a number.
+    """
+    lines = [re.sub(r"^(stderr|stdout)\s?", "", line).strip() for line in log]
+    for index, line in enumerate(lines):
+        match = _LINE.search(line)
+        if match is None:
+            continue
+        number = int(match.group(1))
+        following = [text for text in lines[index + 1 : index + 3] if text]
+        source = deck.text().splitlines() if deck is not None else []
+        quoted = source[number - 1].strip() if 0 < number <= len(source) else ""
+        if quoted and quoted not in following:
+            following.insert(0, quoted)
+        return f"line {number}: " + ": ".join(following)
+    telling = [
+        line
+        for line in lines
+        if _TELLING.search(line) and not any(echo in line for echo in _ECHOES)
+    ]
+    return telling[-1] if telling else ""

@@ -1,0 +1,187 @@
+"""Run a chunk whose samples may kill their process, in child processes of its own.
+
+The child announces every sample before it starts it and reports it when it is done. If
+the child dies, the announced sample is the culprit: it is recorded as ``crashed``, and
+a new child goes on with the next one. (A Dask worker is a daemon, which may not have
+children through ``multiprocessing``, but may through ``subprocess``.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import IO, Any
+
+from nandcosim.errors import SimulationError
+from nandcosim.spice.status import Status
+from nandcosim.sweep import simulate
+from nandcosim.sweep.simulate import Job, SampleResult
+from nandcosim.sweep.spec import SweepSpec
+from nandcosim.sweep.store import Chunk, ChunkResult
+
+__all__ = ["simulate_chunk_isolated"]
+
+#: Seconds beyond a sample's own time limit after which a silent child is killed: the
+#: limit is then not being kept, because native code hangs. Covers start-up too.
+GRACE = 60.0
+
+
+def simulate_chunk_isolated(job: Job) -> ChunkResult:
+    """Run the samples of a chunk in child processes; a death costs the sample that caused it.
+
+    Raises
+    ------
+    SimulationError
+        If the child dies before its first sample, or reports an error that concerns
+        every sample.
+    """
+    remaining = list(job.chunk.samples)
+    results: dict[int, SampleResult] = {}
+    while remaining:
+        results.update(_run_child(replace(job, chunk=replace(job.chunk, samples=tuple(remaining)))))
+        remaining = [k for k in remaining if k not in results]
+    spec = SweepSpec.model_validate_json(job.spec)
+    return simulate.collect(spec, [results[k] for k in job.chunk.samples])
+
+
+def _run_child(job: Job) -> dict[int, SampleResult]:
+    """Run one child to its end or death; at least one sample is in the answer."""
+    results: dict[int, SampleResult] = {}
+    current: int | None = None
+    hung = False
+    with tempfile.TemporaryFile() as noise, _child(noise) as child:
+        messages = _messages(child, job)
+        while True:
+            try:
+                message = messages.get(timeout=job.time_limit + GRACE)
+            except queue.Empty:
+                hung = True
+                child.kill()
+                break
+            if message is None:
+                break
+            if "error" in message:
+                raise SimulationError(message["error"])
+            if "start" in message:
+                current = message["start"]
+            else:
+                k = message["sample"]
+                results[k] = SampleResult(
+                    Status(message["status"]),
+                    message["reason"],
+                    {name: float.fromhex(text) for name, text in message["responses"].items()},
+                )
+                current = None
+        code = child.wait()
+        if current is not None:
+            results[current] = _death(code, hung, job.time_limit)
+        elif not results or (code != 0 and len(results) < len(job.chunk.samples)):
+            if not results:
+                noise.seek(0)
+                last = noise.read().decode(errors="replace").strip().splitlines()[-1:]
+                said = f": {last[0]}" if last else ""
+                raise SimulationError(
+                    f"the process for isolated samples ended before its first one "
+                    f"({_how(code)}){said}"
+                )
+    return results
+
+
+def _death(code: int, hung: bool, time_limit: float) -> SampleResult:
+    if hung:
+        reason = f"did not return {GRACE:g} s after its time limit of {time_limit:g} s; killed"
+        return SampleResult(Status.TIMEOUT, reason, {})
+    return SampleResult(Status.CRASHED, f"the simulator process died: {_how(code)}", {})
+
+
+def _how(code: int) -> str:
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-code).name
+        return f"signal {-code}"
+    return f"exit code {code}"
+
+
+@contextlib.contextmanager
+def _child(noise: IO[bytes]) -> Iterator[subprocess.Popen[str]]:
+    # What this process can import, the child must be able to import too.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
+    child = subprocess.Popen(
+        [sys.executable, "-m", __name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=noise,
+        text=True,
+        env=environment,
+        start_new_session=True,  # Ctrl-C is for the sweep, not for a sample
+    )
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.wait()
+        for stream in (child.stdin, child.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+
+def _messages(child: subprocess.Popen[str], job: Job) -> queue.Queue[dict[str, Any] | None]:
+    """Send the job and read the child's messages on a thread; None marks the end."""
+    found: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    assert child.stdin is not None and child.stdout is not None
+    stdin, stdout = child.stdin, child.stdout
+
+    def read() -> None:
+        for line in stdout:
+            # A child that dies while writing leaves half a line.
+            with contextlib.suppress(json.JSONDecodeError):
+                found.put(json.loads(line))
+        found.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    with contextlib.suppress(BrokenPipeError):
+        json.dump(asdict(job), stdin)
+        stdin.close()
+    return found
+
+
+# -------------------------------------------------------------- the child
+
+
+def main() -> None:
+    """Read a job from standard input, run it, report on standard output."""
+    # ngspice and user code may print; messages go where nobody else writes.
+    report = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    document = json.load(sys.stdin)
+    chunk = Chunk(**{**document["chunk"], "samples": tuple(document["chunk"]["samples"])})
+    job = Job(**{**document, "chunk": chunk})
+
+    def tell(**message: Any) -> None:
+        print(json.dumps(message), file=report, flush=True)
+
+    try:
+        spec, circuit = simulate.parsed(job.spec)
+        for k in chunk.samples:
+            tell(start=k)
+            result = simulate.simulate_sample(spec, circuit, job, k)
+            # Hexadecimal: exact, and NaN and infinities are not JSON.
+            responses = {name: float(v).hex() for name, v in result.responses.items()}
+            tell(sample=k, status=int(result.status), reason=result.reason, responses=responses)
+    except Exception as error:  # concerns every sample; the parent raises it again
+        tell(error=f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""What a worker does: run the samples of one chunk on its own engine.
+
+One engine a process, made when the first sample needs it and never sent anywhere:
+libngspice keeps its state in global variables.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from pydantic import ValidationError
+
+from nandcosim.errors import NandcosimError
+from nandcosim.spice.circuit import Circuit
+from nandcosim.spice.engine import Engine
+from nandcosim.spice.status import Status
+from nandcosim.sweep.registry import load_circuit
+from nandcosim.sweep.sampling import draw
+from nandcosim.sweep.spec import SweepSpec
+from nandcosim.sweep.store import Chunk, ChunkResult
+
+__all__ = ["Job", "SampleResult", "collect", "parsed", "simulate_chunk", "simulate_sample"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A chunk to be run, small enough to send with every task.
+
+    Attributes
+    ----------
+    spec : str
+        `SweepSpec.canonical_json`.
+    chunk : Chunk
+    backend : str
+        ``shared`` or ``process``.
+    time_limit : float
+        Seconds a sample.
+    """
+
+    spec: str
+    chunk: Chunk
+    backend: str
+    time_limit: float
+
+
+@dataclass(frozen=True)
+class SampleResult:
+    """Outcome of one sample; `responses` may be empty when it failed."""
+
+    status: Status
+    reason: str
+    responses: dict[str, float]
+
+
+# The thread that holds the lock owns the engine. Workers should have one thread; where
+# a foreign cluster has more, they take turns instead of breaking the library's state.
+_lock = threading.Lock()
+_engines: dict[tuple[str, float], Engine] = {}
+
+
+def simulate_chunk(job: Job) -> ChunkResult:
+    """Run the samples of a chunk in this process."""
+    spec, circuit = parsed(job.spec)
+    with _lock:
+        results = [simulate_sample(spec, circuit, job, k) for k in job.chunk.samples]
+    return collect(spec, results)
+
+
+def simulate_sample(spec: SweepSpec, circuit: Circuit, job: Job, k: int) -> SampleResult:
+    """Run one sample; whatever goes wrong in it becomes its status and reason."""
+    try:
+        params, knobs = draw(spec, circuit, job.chunk.point, k)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = ".".join(map(str, first["loc"])) or "parameters"
+        text = f"drawn {name} = {first['input']!r}: {first['msg']}"
+        return SampleResult(Status.DECK_ERROR, text, {})
+    engine = _engine(job.backend, job.time_limit)
+    try:
+        outcome = engine.sample(circuit, params, knobs, frozenset(spec.responses))
+    except NandcosimError:
+        # Raised for what concerns every sample (ngspice is not installed): stop the sweep.
+        raise
+    except Exception as error:  # user code: one bad sample must not lose its chunk
+        _close_engine()
+        return SampleResult(Status.DECK_ERROR, _describe(error), {})
+    return SampleResult(outcome.status, outcome.reason, outcome.responses)
+
+
+def collect(spec: SweepSpec, results: list[SampleResult]) -> ChunkResult:
+    """Put the outcomes of single samples into arrays; absent responses are NaN."""
+    nan = float("nan")
+    return ChunkResult(
+        status=np.array([each.status for each in results], dtype=np.int8),
+        reason=[each.reason for each in results],
+        responses={
+            name: np.array([each.responses.get(name, nan) for each in results], dtype=np.float64)
+            for name in spec.responses
+        },
+    )
+
+
+@lru_cache(maxsize=4)
+def parsed(text: str) -> tuple[SweepSpec, Circuit]:
+    """Spec and circuit of a job, cached: every chunk of a sweep brings the same text."""
+    spec = SweepSpec.model_validate_json(text)
+    return spec, load_circuit(spec.circuit)
+
+
+def _engine(backend: str, time_limit: float) -> Engine:
+    key = (backend, time_limit)
+    if key not in _engines:
+        _close_engine()  # at most one libngspice in a process
+        _engines[key] = Engine(backend=backend, time_limit=time_limit)
+    return _engines[key]
+
+
+def _close_engine() -> None:
+    while _engines:
+        _engines.popitem()[1].close()
+
+
+def _describe(error: Exception) -> str:
+    """The exception and where in the circuit's code it arose, on one line."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}"
+    return f"{type(error).__name__}: {error} ({place})".replace("\n", " ")

