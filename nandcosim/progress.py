@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -61,7 +62,7 @@ ProgressCallback = Callable[[Progress], None]
 
 def format_duration(seconds: float) -> str:
     """Write a duration as ``m:ss`` or ``h:mm:ss``; ``-:--`` for NaN."""
-    if seconds != seconds:
+    if math.isnan(seconds):
         return "-:--"
     minutes, second = divmod(round(seconds), 60)
     hour, minute = divmod(minutes, 60)
@@ -71,7 +72,7 @@ def format_duration(seconds: float) -> str:
 def format_line(description: str, progress: Progress, unit: str) -> str:
     """One plain line: ``sweep: 1200/4000 samples (30 %), 2 failed, 14.2/s, 3:17 left``."""
     failed = f", {progress.failed} failed" if progress.failed else ""
-    rate = "" if progress.rate != progress.rate else f", {progress.rate:.3g}/s"
+    rate = "" if math.isnan(progress.rate) else f", {progress.rate:.3g}/s"
     return (
         f"{description}: {progress.done}/{progress.total} {unit} "
         f"({100 * progress.fraction:.0f} %){failed}{rate}, "
@@ -139,7 +140,7 @@ def _bar(description: str, unit: str, stream: TextIO) -> Iterator[ProgressCallba
 
         def update(progress: Progress) -> None:
             failed = f"  {progress.failed} failed" if progress.failed else ""
-            rate = "" if progress.rate != progress.rate else f"  {progress.rate:.3g}/s"
+            rate = "" if math.isnan(progress.rate) else f"  {progress.rate:.3g}/s"
             note = f"{failed}{rate}  {format_duration(progress.remaining)} left"
             bars.update(task, completed=progress.done, total=progress.total, note=note)
 

@@ -78,9 +78,7 @@ class RCDischarge(Circuit):
 
     def elements(self, params: Any, knobs: Mapping[str, np.ndarray]) -> dict[str, float]:
         each = params.resistance / params.stages
-        return {
-            f"r{i}": float(each * (1.0 + excess)) for i, excess in enumerate(knobs["excess"])
-        }
+        return {f"r{i}": float(each * (1.0 + excess)) for i, excess in enumerate(knobs["excess"])}
 
     def analysis(self, params: Any, wanted: frozenset[str] | None = None) -> Transient:
         stop = params.resistance * params.capacitance

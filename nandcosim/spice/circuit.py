@@ -10,15 +10,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
+from nandcosim.errors import InputError
+
 if TYPE_CHECKING:
     from PySpice.Spice.Netlist import Circuit as Netlist
 
+    from nandcosim.spice.engine import Engine
     from nandcosim.spice.result import Waveforms
 
 __all__ = ["Circuit", "Knob", "Params", "Response", "StopWhen", "Transient", "parameter"]
@@ -110,21 +114,24 @@ class Response:
 
 @dataclass(frozen=True)
 class StopWhen:
-    """A vector passing a value, e.g. ``StopWhen("v(out)", ">", 0.7)``."""
+    """A vector passing a value after an instant, ``StopWhen("v(out)", ">", 0.7, after=1e-6)``."""
 
     vector: str
     relation: Literal["<", ">"]
     value: float
+    after: float = 0.0
 
     @property
     def command(self) -> str:
         """The ngspice command that arms it."""
-        return f"stop when {self.vector} {self.relation} {self.value!r}"
+        passed = f"when {self.vector} {self.relation} {self.value!r}"
+        return f"stop when time > {self.after!r} {passed}"
 
     def met(self, waveforms: Mapping[str, np.ndarray]) -> bool:
         """Whether the last point of the waveforms satisfies the condition."""
         last = float(waveforms[self.vector][-1])
-        return last < self.value if self.relation == "<" else last > self.value
+        passed = last < self.value if self.relation == "<" else last > self.value
+        return passed and float(waveforms["time"][-1]) > self.after
 
 
 @dataclass(frozen=True)
@@ -188,6 +195,20 @@ class Circuit(ABC):
     @abstractmethod
     def responses(self, waveforms: Waveforms, params: Any) -> dict[str, float]:
         """Measure every response; NaN where it is undefined on these waveforms."""
+
+    def measures(self, params: Any) -> tuple[str, ...]:
+        """``.meas`` lines for people who run the deck in batch mode."""
+        return ()
+
+    def calibrate(self, params: Any, engine: Engine, out: Path) -> dict[str, float]:
+        """Find what the circuit's level map needs and write it to `out`.
+
+        Raises
+        ------
+        InputError
+            If the circuit has nothing to calibrate.
+        """
+        raise InputError(f"{self.name} has nothing to calibrate")
 
     def files(self, params: Any) -> tuple[str, ...]:
         """Paths of the netlist files the deck includes, for the digest of a sweep."""

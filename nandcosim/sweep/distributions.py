@@ -53,21 +53,22 @@ def _lognormal(z: np.ndarray, p: Values) -> np.ndarray:
 
 
 def _uniform(z: np.ndarray, p: Values) -> np.ndarray:
-    return p["low"] + (p["high"] - p["low"]) * special.ndtr(z)
+    return np.asarray(p["low"] + (p["high"] - p["low"]) * special.ndtr(z))
 
 
 def _truncated_normal(z: np.ndarray, p: Values) -> np.ndarray:
     if p["std"] == 0:
         return np.full_like(z, p["mean"])
     a, b = (p["low"] - p["mean"]) / p["std"], (p["high"] - p["mean"]) / p["std"]
-    return stats.truncnorm.ppf(special.ndtr(z), a, b, loc=p["mean"], scale=p["std"])
+    u = special.ndtr(z)
+    return np.asarray(stats.truncnorm.ppf(u, a, b, loc=p["mean"], scale=p["std"]))
 
 
 def _student_t(z: np.ndarray, p: Values) -> np.ndarray:
     # The distribution is symmetric; going through the lower tail keeps the far
     # upper one exact, where Phi(z) rounds to 1.
     tail = stats.t.ppf(special.ndtr(-np.abs(z)), p["df"])
-    return p["mean"] - p["scale"] * np.sign(z) * tail
+    return np.asarray(p["mean"] - p["scale"] * np.sign(z) * tail)
 
 
 def _negative(key: str) -> Callable[[Values], str]:

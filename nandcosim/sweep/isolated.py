@@ -23,20 +23,23 @@ from typing import IO, Any
 
 from nandcosim.errors import SimulationError
 from nandcosim.spice.status import Status
-from nandcosim.sweep import simulate
-from nandcosim.sweep.simulate import Job, SampleResult
-from nandcosim.sweep.spec import SweepSpec
-from nandcosim.sweep.store import Chunk, ChunkResult
+from nandcosim.sweep.simulation import Job, SampleResult, parsed, simulate_sample
+from nandcosim.sweep.store import Chunk
 
-__all__ = ["simulate_chunk_isolated"]
+__all__ = ["simulate_isolated"]
 
 #: Seconds beyond a sample's own time limit after which a silent child is killed: the
 #: limit is then not being kept, because native code hangs. Covers start-up too.
 GRACE = 60.0
 
 
-def simulate_chunk_isolated(job: Job) -> ChunkResult:
+def simulate_isolated(job: Job) -> list[SampleResult]:
     """Run the samples of a chunk in child processes; a death costs the sample that caused it.
+
+    Returns
+    -------
+    list of SampleResult
+        In the order of ``job.chunk.samples``.
 
     Raises
     ------
@@ -49,8 +52,7 @@ def simulate_chunk_isolated(job: Job) -> ChunkResult:
     while remaining:
         results.update(_run_child(replace(job, chunk=replace(job.chunk, samples=tuple(remaining)))))
         remaining = [k for k in remaining if k not in results]
-    spec = SweepSpec.model_validate_json(job.spec)
-    return simulate.collect(spec, [results[k] for k in job.chunk.samples])
+    return [results[k] for k in job.chunk.samples]
 
 
 def _run_child(job: Job) -> dict[int, SampleResult]:
@@ -73,6 +75,8 @@ def _run_child(job: Job) -> dict[int, SampleResult]:
                 raise SimulationError(message["error"])
             if "start" in message:
                 current = message["start"]
+            elif "refused" in message:
+                current = None
             else:
                 k = message["sample"]
                 results[k] = SampleResult(
@@ -84,15 +88,11 @@ def _run_child(job: Job) -> dict[int, SampleResult]:
         code = child.wait()
         if current is not None:
             results[current] = _death(code, hung, job.time_limit)
-        elif not results or (code != 0 and len(results) < len(job.chunk.samples)):
-            if not results:
-                noise.seek(0)
-                last = noise.read().decode(errors="replace").strip().splitlines()[-1:]
-                said = f": {last[0]}" if last else ""
-                raise SimulationError(
-                    f"the process for isolated samples ended before its first one "
-                    f"({_how(code)}){said}"
-                )
+        if not results:
+            raise SimulationError(
+                "the process for isolated samples ended before its first one: "
+                f"{_how(code)}{_last_line(noise)}"
+            )
     return results
 
 
@@ -109,6 +109,12 @@ def _how(code: int) -> str:
             return signal.Signals(-code).name
         return f"signal {-code}"
     return f"exit code {code}"
+
+
+def _last_line(noise: IO[bytes]) -> str:
+    noise.seek(0)
+    lines = noise.read().decode(errors="replace").strip().splitlines()
+    return f": {lines[-1]}" if lines else ""
 
 
 @contextlib.contextmanager
@@ -139,7 +145,8 @@ def _child(noise: IO[bytes]) -> Iterator[subprocess.Popen[str]]:
 def _messages(child: subprocess.Popen[str], job: Job) -> queue.Queue[dict[str, Any] | None]:
     """Send the job and read the child's messages on a thread; None marks the end."""
     found: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    assert child.stdin is not None and child.stdout is not None
+    assert child.stdin is not None
+    assert child.stdout is not None
     stdin, stdout = child.stdin, child.stdout
 
     def read() -> None:
@@ -172,14 +179,18 @@ def main() -> None:
         print(json.dumps(message), file=report, flush=True)
 
     try:
-        spec, circuit = simulate.parsed(job.spec)
+        spec, circuit = parsed(job.spec)
         for k in chunk.samples:
             tell(start=k)
-            result = simulate.simulate_sample(spec, circuit, job, k)
+            result = simulate_sample(spec, circuit, job, k)
+            if k != chunk.samples[0] and not result.was_tried(job.backend):
+                # An earlier sample left the library dead; a new child takes this one.
+                tell(refused=k)
+                return
             # Hexadecimal: exact, and NaN and infinities are not JSON.
             responses = {name: float(v).hex() for name, v in result.responses.items()}
             tell(sample=k, status=int(result.status), reason=result.reason, responses=responses)
-    except Exception as error:  # concerns every sample; the parent raises it again
+    except Exception as error:  # noqa: BLE001 - the parent raises it again
         tell(error=f"{type(error).__name__}: {error}")
 
 

@@ -33,7 +33,7 @@ def versions() -> dict[str, str]:
 
 
 def _git_commit() -> str:
-    """Commit of the checkout this package runs from (``+changes`` if edited), ``""`` outside one."""
+    """Commit of the checkout this package runs from, ``+changes`` if edited; else ``""``."""
     here = Path(__file__).resolve().parent
     if "site-packages" in here.parts or shutil.which("git") is None:
         return ""

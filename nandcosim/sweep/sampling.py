@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from scipy import special
 from scipy.stats import qmc
 
-from nandcosim.spice.circuit import Circuit, Params
-from nandcosim.sweep.distributions import DISTRIBUTIONS
+from nandcosim.spice.circuit import Circuit, Knob, Params
+from nandcosim.sweep.distributions import DISTRIBUTIONS, Distribution
 from nandcosim.sweep.spec import RandomVariable, Scalar, SweepSpec, base_params, knob_cells
 
 __all__ = ["draw", "normal_scores"]
@@ -62,21 +62,21 @@ def draw(
     pydantic.ValidationError
         If a drawn parameter is out of the circuit's bounds.
     """
-    coordinates, nominal, sizes, scores_taken = _layout(spec, circuit, point)
-    scores = normal_scores(spec, point, k, sum(scores_taken))
-    knobs = {name: np.zeros(size) for name, size in sizes.items()}
+    place = _prepare(spec, circuit, point)
+    scores = normal_scores(spec, point, k, sum(source.scores for source in place.sources))
+    knobs = {name: np.zeros(size) for name, size in place.sizes.items()}
     drawn: dict[str, float] = {}
     first = 0
-    for entry, count in zip(spec.random, scores_taken, strict=True):
-        own = scores[first : first + count]
-        first += count
-        if entry.target in knobs:
-            _add_to_knob(knobs[entry.target], entry, circuit, nominal, coordinates, own)
+    for source in place.sources:
+        values = source.values(scores[first : first + source.scores])
+        first += source.scores
+        if source.cells is None:
+            drawn[source.target] = drawn.get(source.target, 0.0) + float(values[0])
         else:
-            value = float(_quantile(entry, own, coordinates)[0])
-            drawn[entry.target] = drawn.get(entry.target, 0.0) + value
-    params = base_params(spec, circuit, coordinates, drawn) if drawn else nominal
-    return params, knobs
+            knobs[source.target][source.cells] += values
+    if not drawn:
+        return place.params, knobs
+    return base_params(spec, circuit, spec.coordinates(point), drawn), knobs
 
 
 def normal_scores(spec: SweepSpec, point: int, k: int, dimensions: int) -> np.ndarray:
@@ -89,9 +89,9 @@ def normal_scores(spec: SweepSpec, point: int, k: int, dimensions: int) -> np.nd
         return np.random.Generator(np.random.PCG64(sequence)).standard_normal(dimensions)
     if spec.sampler == "latin-hypercube":
         u = _latin_hypercube(spec.seed, stream, spec.samples, dimensions)[k]
-        return special.ndtri(np.maximum(u, _SMALLEST_PROBABILITY))
+        return np.asarray(special.ndtri(np.maximum(u, _SMALLEST_PROBABILITY)))
     u = _sobol(spec.seed, stream, dimensions).point(k)
-    return special.ndtri(u + _HALF_SOBOL_CELL)
+    return np.asarray(special.ndtri(u + _HALF_SOBOL_CELL))
 
 
 # ---------------------------------------------------------------- designs
@@ -101,7 +101,7 @@ def normal_scores(spec: SweepSpec, point: int, k: int, dimensions: int) -> np.nd
 def _latin_hypercube(seed: int, stream: int, samples: int, dimensions: int) -> np.ndarray:
     sequence = np.random.SeedSequence(seed, spawn_key=(stream,))
     generator = np.random.Generator(np.random.PCG64(sequence))
-    return qmc.LatinHypercube(d=dimensions, rng=generator).random(samples)
+    return np.asarray(qmc.LatinHypercube(d=dimensions, rng=generator).random(samples))
 
 
 class _SobolSequence:
@@ -117,7 +117,7 @@ class _SobolSequence:
             self._engine.reset()
         if k > self._engine.num_generated:
             self._engine.fast_forward(k - self._engine.num_generated)
-        return self._engine.random(1)[0]
+        return np.asarray(self._engine.random(1)[0])
 
 
 @lru_cache(maxsize=2)
@@ -127,60 +127,89 @@ def _sobol(seed: int, stream: int, dimensions: int) -> _SobolSequence:
 
 # ----------------------------------------------------------------- values
 
-Layout = tuple[dict[str, Scalar], Params, dict[str, int], tuple[int, ...]]
 
-_layouts: dict[tuple[int, type[Circuit], int], tuple[SweepSpec, Layout]] = {}
+@dataclass(frozen=True)
+class _Source:
+    """One random variable at one grid point, its axes looked up.
 
-
-def _layout(spec: SweepSpec, circuit: Circuit, point: int) -> Layout:
-    """Coordinates, nominal parameters, knob sizes, and scores taken by each random variable.
-
-    The layout of the last point is remembered: the samples of a chunk share it.
+    Attributes
+    ----------
+    target : str
+    distribution : Distribution
+    parameters : dict of str to float
+    scores : int
+        Normal scores it takes.
+    cells : ndarray of int or None
+        Cells of the knob it applies to; None for a circuit parameter.
+    shared : bool
+    correlation : float
+    correlation_length : float or None
     """
+
+    target: str
+    distribution: Distribution
+    parameters: dict[str, float]
+    scores: int
+    cells: np.ndarray | None
+    shared: bool
+    correlation: float
+    correlation_length: float | None
+
+    def values(self, scores: np.ndarray) -> np.ndarray:
+        """Values from independent scores, shape (len(cells),), or (1,) for a single draw."""
+        if self.cells is not None and not self.shared:
+            scores = scores[self.cells]
+            if self.correlation_length is not None:
+                scores = _exponentially_correlated(scores, self.cells, self.correlation_length)
+            else:
+                scores = _equicorrelated(scores, self.correlation)
+        return self.distribution.quantile(scores, self.parameters)
+
+
+@dataclass(frozen=True)
+class _Point:
+    """What all the samples of a grid point have in common."""
+
+    params: Params
+    sizes: dict[str, int]
+    sources: tuple[_Source, ...]
+
+
+# The last point only: the samples of a chunk share it. The spec is kept beside it, so
+# that its identity cannot pass to another spec.
+_prepared: dict[tuple[int, type[Circuit], int], tuple[SweepSpec, _Point]] = {}
+
+
+def _prepare(spec: SweepSpec, circuit: Circuit, point: int) -> _Point:
     key = (id(spec), type(circuit), point)
-    known = _layouts.get(key)
-    if known is not None and known[0] is spec:
-        return known[1]
+    if key in _prepared:
+        return _prepared[key][1]
     coordinates = spec.coordinates(point)
-    nominal = base_params(spec, circuit, coordinates)
-    sizes = {knob.name: knob.size(nominal) for knob in circuit.knobs}
-    taken = tuple(
-        1 if entry.shared or entry.target not in sizes else sizes[entry.target]
-        for entry in spec.random
+    params = base_params(spec, circuit, coordinates)
+    knobs = {knob.name: knob for knob in circuit.knobs}
+    sources = tuple(
+        _source(entry, knobs.get(entry.target), params, coordinates) for entry in spec.random
     )
-    layout = (coordinates, nominal, sizes, taken)
-    _layouts.clear()
-    _layouts[key] = (spec, layout)
-    return layout
+    sizes = {name: knob.size(params) for name, knob in knobs.items()}
+    prepared = _Point(params, sizes, sources)
+    _prepared.clear()
+    _prepared[key] = (spec, prepared)
+    return prepared
 
 
-def _quantile(
-    entry: RandomVariable, scores: np.ndarray, coordinates: Mapping[str, Scalar]
-) -> np.ndarray:
-    values: dict[str, Any] = entry.values(coordinates)
-    return DISTRIBUTIONS[entry.distribution].quantile(scores, values)
-
-
-def _add_to_knob(
-    knob_values: np.ndarray,
-    entry: RandomVariable,
-    circuit: Circuit,
-    params: Params,
-    coordinates: Mapping[str, Scalar],
-    scores: np.ndarray,
-) -> None:
-    knob = next(each for each in circuit.knobs if each.name == entry.target)
-    cells = knob_cells(knob, params, entry.cells)
-    if entry.shared:
-        knob_values[cells] += _quantile(entry, scores, coordinates)
-        return
-    own = scores[cells]
-    length = entry.correlation_length_at(coordinates)
-    if length is not None:
-        own = _exponentially_correlated(own, cells, length)
-    else:
-        own = _equicorrelated(own, entry.correlation_at(coordinates))
-    knob_values[cells] += _quantile(entry, own, coordinates)
+def _source(
+    entry: RandomVariable, knob: Knob | None, params: Params, coordinates: Mapping[str, Scalar]
+) -> _Source:
+    return _Source(
+        target=entry.target,
+        distribution=DISTRIBUTIONS[entry.distribution],
+        parameters=entry.values(coordinates),
+        scores=1 if knob is None or entry.shared else knob.size(params),
+        cells=None if knob is None else knob_cells(knob, params, entry.cells),
+        shared=entry.shared,
+        correlation=entry.correlation_at(coordinates),
+        correlation_length=entry.correlation_length_at(coordinates),
+    )
 
 
 def _equicorrelated(scores: np.ndarray, rho: float) -> np.ndarray:
@@ -196,12 +225,10 @@ def _equicorrelated(scores: np.ndarray, rho: float) -> np.ndarray:
         return scores
     a = math.sqrt(1.0 - rho)
     b = (math.sqrt(max(0.0, 1.0 + (n - 1) * rho)) - a) / n
-    return a * scores + b * scores.sum()
+    return np.asarray(a * scores + b * scores.sum())
 
 
-def _exponentially_correlated(
-    scores: np.ndarray, cells: np.ndarray, length: float
-) -> np.ndarray:
+def _exponentially_correlated(scores: np.ndarray, cells: np.ndarray, length: float) -> np.ndarray:
     """Scores with correlation exp(-|i - j| / length) between the cells i and j.
 
     The process is Markov along the string: each cell follows from its neighbour,

@@ -163,8 +163,7 @@ class SweepSpec(BaseModel):
         """Axis values of the grid point number `point`."""
         indices = self.index(point)
         return {
-            name: values[i]
-            for (name, values), i in zip(self.axes.items(), indices, strict=True)
+            name: values[i] for (name, values), i in zip(self.axes.items(), indices, strict=True)
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -378,7 +377,7 @@ class _Checker:
             else:
                 converted = self._quantity(value, self.axis_units[name], key)
             if converted in values:
-                raise self._error(key, f"the value {value!r} appears twice, expected distinct values")
+                raise self._error(key, f"{value!r} appears twice, expected distinct values")
             values.append(converted)
         if len({isinstance(value, (bool, str)) for value in values}) > 1:
             raise self._error(key, f"found {raw}, expected either all numbers or all text")
@@ -406,9 +405,7 @@ class _Checker:
         key = f"random[{position}]"
         unit = self._target_unit(entry, key)
         if entry.distribution not in DISTRIBUTIONS:
-            raise self._error(
-                f"{key}.distribution", _unknown(entry.distribution, DISTRIBUTIONS)
-            )
+            raise self._error(f"{key}.distribution", _unknown(entry.distribution, DISTRIBUTIONS))
         kinds = DISTRIBUTIONS[entry.distribution].parameters
         units = {"value": unit, "spread": _spread_unit(unit), "pure": "1"}
         update: dict[str, Any] = {}
@@ -543,9 +540,7 @@ class _Checker:
         if not isinstance(entry.cells, str):
             outside = [i for i in entry.cells if not 0 <= i < size]
             if outside:
-                raise self._error(
-                    f"{key}.cells", f"found {outside[0]}, allowed: 0 to {size - 1}"
-                )
+                raise self._error(f"{key}.cells", f"found {outside[0]}, allowed: 0 to {size - 1}")
         count = len(knob_cells(knob, params, entry.cells))
         rho = entry.correlation_at(coordinates)
         lowest = -1.0 / (count - 1) if count > 1 else -1.0
@@ -681,9 +676,7 @@ def _first_mistake(error: ValidationError) -> tuple[str, Any, str]:
     return name, first["input"], message[:1].lower() + message[1:]
 
 
-def _one_line(
-    error: ValidationError, where: str, model: type[BaseModel], prefix: str = ""
-) -> str:
+def _one_line(error: ValidationError, where: str, model: type[BaseModel], prefix: str = "") -> str:
     """The first error of a pydantic model in the form ``file: key: found ..., allowed ...``."""
     # A union reports each of its branches; an unknown key is the clearer news.
     details = error.errors(include_url=False)

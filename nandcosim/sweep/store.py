@@ -9,7 +9,7 @@ Order of writing. A chunk's responses and reasons are written first and its stat
 last, and every file is replaced atomically (zarr's LocalStore writes a temporary file
 and renames it), so whatever kills the process, a sample whose status is not
 ``not_run`` has its data. There is one writer, the process that runs the sweep; a lock
-file keeps a second one out.
+on the folder keeps a second one out.
 
 Times, hosts and versions live in attributes only: the same sweep run twice gives the
 same arrays.
@@ -18,6 +18,7 @@ same arrays.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -26,13 +27,12 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
 import zarr
 import zarr.errors
-from zarr.dtype import VariableLengthUTF8
 
 from nandcosim.errors import InputError, NandcosimError
 from nandcosim.spice.circuit import Circuit
@@ -166,7 +166,7 @@ class SweepStore(os.PathLike[str]):
         InputError
             Naming the first thing that differs.
         """
-        stored, asked = dict(self._group.attrs), _identity(spec, circuit)
+        stored, asked = self.attributes, _identity(spec, circuit)
         difference = _first_difference(self.spec.to_dict(), spec.to_dict())
         for name in ("netlists", "circuit_parameters"):
             if not difference:
@@ -189,10 +189,8 @@ class SweepStore(os.PathLike[str]):
         """Samples a chunk."""
         return int(self._array("status").chunks[-1])
 
-    def _array(self, name: str) -> zarr.Array:
-        array = self._group[name]
-        assert isinstance(array, zarr.Array)
-        return array
+    def _array(self, name: str) -> Any:  # zarr's own type rejects tuples it accepts
+        return self._group[name]
 
     def status_codes(self) -> np.ndarray:
         """Status of every sample, int8, shape (points, samples)."""
@@ -223,7 +221,7 @@ class SweepStore(os.PathLike[str]):
 
     def dataset(self) -> xr.Dataset:
         """The store as a lazy dataset (dask arrays)."""
-        dataset = xr.open_zarr(str(self.path), consolidated=False, mask_and_scale=False)
+        dataset: xr.Dataset = xr.open_zarr(str(self.path), consolidated=False, mask_and_scale=False)
         # Text coordinates as fixed-width text: numpy's StringDType is not yet understood
         # by every format a table may be written to.
         text = {
@@ -318,9 +316,16 @@ class SweepStore(os.PathLike[str]):
         NandcosimError
             If another process holds it.
         """
-        with (self.path / ".lock").open("w") as handle:
-            _lock(handle, self.path)
+        # The folder itself is locked: a lock file would be foreign matter in a Zarr group.
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            _lock(folder, self.path)
+            # Left behind by a process killed while it replaced the attributes.
+            for leftover in self.path.glob("zarr.*.partial"):
+                leftover.unlink()
             yield
+        finally:
+            os.close(folder)
 
 
 def open_store(path: str | os.PathLike[str]) -> xr.Dataset:
@@ -388,13 +393,16 @@ def _declare_arrays(group: zarr.Group, spec: SweepSpec, circuit: Circuit, chunk:
     )
     group.create_array(
         "reason",
-        dtype=VariableLengthUTF8(),
+        dtype="string",
         fill_value="",
         attributes={"long_name": "why the sample is not ok"},
         **common,
     )
     for name in spec.responses:
-        attributes = {"units": declared[name].unit, "long_name": declared[name].meaning}
+        attributes: dict[str, Any] = {
+            "units": declared[name].unit,
+            "long_name": declared[name].meaning,
+        }
         group.create_array(
             name, dtype="float64", fill_value=float("nan"), attributes=attributes, **common
         )
@@ -407,7 +415,7 @@ def _declare_coordinate(
 ) -> None:
     is_text = isinstance(values[0], str)
     data = np.array(values, dtype=object if is_text else None)
-    attributes = {"units": unit} if unit else {}
+    attributes: dict[str, Any] = {"units": unit} if unit else {}
     field = circuit.Params.model_fields.get(name)
     if field is not None and field.description:
         attributes["long_name"] = field.description
@@ -415,7 +423,7 @@ def _declare_coordinate(
         name,
         shape=data.shape,
         chunks=data.shape,
-        dtype=VariableLengthUTF8() if is_text else data.dtype,
+        dtype="string" if is_text else data.dtype,
         dimension_names=(name,),
         attributes=attributes,
     )
@@ -488,12 +496,8 @@ def _bytes(block: np.ndarray) -> bytes:
     return b"".join(len(text).to_bytes(4, "little") + text for text in encoded)
 
 
-def _lock(handle: IO[str], path: Path) -> None:
+def _lock(folder: int, path: Path) -> None:
     try:
-        import fcntl
-    except ImportError:  # no such lock on Windows: the single writer is then up to the user
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise NandcosimError(f"{path}: another process is running this sweep") from None

@@ -50,7 +50,7 @@ __all__ = [
     "select_smallest",
 ]
 
-TILE = 256
+TILE = 512
 """Words a scan works on at once; blocks are at most this wide."""
 
 _ZERO = np.uint64(0)

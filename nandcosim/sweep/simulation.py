@@ -1,4 +1,4 @@
-"""What a worker does: run the samples of one chunk on its own engine.
+"""One sample of a sweep, simulated in this process.
 
 One engine a process, made when the first sample needs it and never sent anywhere:
 libngspice keeps its state in global variables.
@@ -6,7 +6,6 @@ libngspice keeps its state in global variables.
 
 from __future__ import annotations
 
-import threading
 import traceback
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,16 +13,17 @@ from functools import lru_cache
 import numpy as np
 from pydantic import ValidationError
 
-from nandcosim.errors import NandcosimError
+from nandcosim.errors import MissingExtraError
 from nandcosim.spice.circuit import Circuit
-from nandcosim.spice.engine import Engine
+from nandcosim.spice.engine import BackendName, Engine
+from nandcosim.spice.installation import NgspiceNotFoundError
 from nandcosim.spice.status import Status
 from nandcosim.sweep.registry import load_circuit
 from nandcosim.sweep.sampling import draw
 from nandcosim.sweep.spec import SweepSpec
 from nandcosim.sweep.store import Chunk, ChunkResult
 
-__all__ = ["Job", "SampleResult", "collect", "parsed", "simulate_chunk", "simulate_sample"]
+__all__ = ["Job", "SampleResult", "collect", "parsed", "simulate_sample"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Job:
 
     spec: str
     chunk: Chunk
-    backend: str
+    backend: BackendName
     time_limit: float
 
 
@@ -55,19 +55,15 @@ class SampleResult:
     reason: str
     responses: dict[str, float]
 
+    def was_tried(self, backend: str) -> bool:
+        """False if the library of this process was dead already and refused the sample.
 
-# The thread that holds the lock owns the engine. Workers should have one thread; where
-# a foreign cluster has more, they take turns instead of breaking the library's state.
-_lock = threading.Lock()
+        A ``shared`` backend can report a crash of its own process in no other case.
+        """
+        return not (backend == "shared" and self.status is Status.CRASHED)
+
+
 _engines: dict[tuple[str, float], Engine] = {}
-
-
-def simulate_chunk(job: Job) -> ChunkResult:
-    """Run the samples of a chunk in this process."""
-    spec, circuit = parsed(job.spec)
-    with _lock:
-        results = [simulate_sample(spec, circuit, job, k) for k in job.chunk.samples]
-    return collect(spec, results)
 
 
 def simulate_sample(spec: SweepSpec, circuit: Circuit, job: Job, k: int) -> SampleResult:
@@ -82,12 +78,11 @@ def simulate_sample(spec: SweepSpec, circuit: Circuit, job: Job, k: int) -> Samp
     engine = _engine(job.backend, job.time_limit)
     try:
         outcome = engine.sample(circuit, params, knobs, frozenset(spec.responses))
-    except NandcosimError:
-        # Raised for what concerns every sample (ngspice is not installed): stop the sweep.
+    except (NgspiceNotFoundError, MissingExtraError):  # concerns every sample
         raise
-    except Exception as error:  # user code: one bad sample must not lose its chunk
+    except Exception as error:  # noqa: BLE001 - user code must not lose its chunk
         _close_engine()
-        return SampleResult(Status.DECK_ERROR, _describe(error), {})
+        return SampleResult(_status_of(error), _describe(error), {})
     return SampleResult(outcome.status, outcome.reason, outcome.responses)
 
 
@@ -111,7 +106,7 @@ def parsed(text: str) -> tuple[SweepSpec, Circuit]:
     return spec, load_circuit(spec.circuit)
 
 
-def _engine(backend: str, time_limit: float) -> Engine:
+def _engine(backend: BackendName, time_limit: float) -> Engine:
     key = (backend, time_limit)
     if key not in _engines:
         _close_engine()  # at most one libngspice in a process
@@ -122,6 +117,12 @@ def _engine(backend: str, time_limit: float) -> Engine:
 def _close_engine() -> None:
     while _engines:
         _engines.popitem()[1].close()
+
+
+def _status_of(error: Exception) -> Status:
+    """Building the deck failed, or measuring a run that succeeded."""
+    names = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
+    return Status.UNDEFINED_RESPONSE if "measure" in names else Status.DECK_ERROR
 
 
 def _describe(error: Exception) -> str:

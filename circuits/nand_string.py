@@ -1,0 +1,84 @@
+"""A 3D-NAND string with its bitline held: what current does it conduct?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from PySpice.Spice.Netlist import Circuit as Netlist
+
+from circuits.string import (
+    THRESHOLD,
+    StringParams,
+    add_string,
+    new_netlist,
+    shift_elements,
+    string_files,
+)
+from nandcosim.spice.circuit import Circuit, Response, Transient, parameter
+from nandcosim.spice.result import Waveforms
+
+__all__ = ["NandString", "NandStringParams"]
+
+
+class NandStringParams(StringParams):
+    """Parameters of `NandString`."""
+
+    v_bl: float = parameter(
+        0.4, unit="V", ge=0.0, le=5.0, meaning="voltage the bitline is held at",
+        source="stated: D-NOVA section 5.2, the sense trip point",
+    )
+    t_settle: float = parameter(
+        2e-6, unit="s", ge=1e-9, le=1e-3, meaning="time from selecting the string to the reading",
+        source="assumed: long against the string's own time constant",
+    )
+
+
+class NandString(Circuit):
+    """String of cells and two select transistors; the bitline is an ideal source."""
+
+    name = "nand_string"
+    summary = "3D-NAND string, bitline held: conducted current"
+    Params = NandStringParams
+    knobs = (THRESHOLD,)
+    responses_declared = (
+        Response("i_string", "A", "current drawn from the bitline at the end"),
+        Response("r_string", "ohm", "bitline voltage over string current"),
+    )
+
+    def build(
+        self, params: NandStringParams, knobs: Mapping[str, np.ndarray] | None = None
+    ) -> Netlist:
+        knobs = knobs or {"threshold": np.zeros(params.cells)}
+        netlist = new_netlist("nand_string: string with its bitline held", params)
+        netlist.V("bl", "bl", netlist.gnd, params.v_bl)
+        rise = params.t_settle / 1000
+        pulse = f"0 pulse(0 {params.v_pass!r} {rise!r} {rise!r} {rise!r} 1 2)"
+        netlist.V("sel", "sel", netlist.gnd, pulse)
+        add_string(netlist, params, knobs, "bl", "sel")
+        return netlist
+
+    def elements(
+        self, params: NandStringParams, knobs: Mapping[str, np.ndarray]
+    ) -> dict[str, float]:
+        return shift_elements(params, knobs["threshold"])
+
+    def analysis(
+        self, params: NandStringParams, wanted: frozenset[str] | None = None
+    ) -> Transient:
+        stop = params.t_settle
+        return Transient(stop=stop, step=stop / 100, max_step=stop / 20)
+
+    def saved(self, params: NandStringParams) -> tuple[str, ...]:
+        return ("v(ch0)", "i(vbl)")
+
+    def responses(self, waveforms: Waveforms, params: NandStringParams) -> dict[str, float]:
+        current = -float(waveforms["i(vbl)"][-1])
+        return {
+            "i_string": current,
+            "r_string": params.v_bl / current if current > 0 else float("nan"),
+        }
+
+    def files(self, params: Any) -> tuple[str, ...]:
+        return string_files(params)
