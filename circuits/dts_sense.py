@@ -26,8 +26,16 @@ from circuits.string import (
     string_files,
 )
 from nandcosim.errors import SimulationError
-from nandcosim.spice.circuit import Circuit, Knob, Response, StopWhen, Transient, parameter
-from nandcosim.spice.engine import Engine
+from nandcosim.spice.circuit import (
+    Circuit,
+    Knob,
+    Marks,
+    Response,
+    StopWhen,
+    Transient,
+    parameter,
+)
+from nandcosim.spice.engine import Engine, full_knobs
 from nandcosim.spice.measure import crossing, integral, value_at
 from nandcosim.spice.result import Waveforms
 from nandcosim.spice.status import Status
@@ -39,31 +47,58 @@ class DtsSenseParams(StringParams):
     """Parameters of `DtsSense`."""
 
     vdd: float = parameter(
-        0.8, unit="V", ge=0.3, le=5.0, meaning="supply, and precharge level of the bitline",
+        0.8,
+        unit="V",
+        ge=0.3,
+        le=5.0,
+        meaning="supply, and precharge level of the bitline",
         source="derived: twice the 0.40 V trip point; nominal supply of PTM-MG 14 nm",
     )
     v_trip: float = parameter(
-        0.4, unit="V", ge=0.01, le=5.0, meaning="bitline voltage whose crossing is timed",
+        0.4,
+        unit="V",
+        ge=0.01,
+        le=5.0,
+        meaning="bitline voltage whose crossing is timed",
         source="stated: D-NOVA section 5.2",
     )
     c_bl: float = parameter(
-        200e-15, unit="F", ge=1e-15, le=1e-11, meaning="bitline capacitance, scaled domain",
+        200e-15,
+        unit="F",
+        ge=1e-15,
+        le=1e-11,
+        meaning="bitline capacitance, scaled domain",
         source="assumed: large against the string's own, so that charge sharing is small",
     )
     t_pre: float = parameter(
-        200e-9, unit="s", ge=1e-9, le=1e-4, meaning="precharge time",
+        200e-9,
+        unit="s",
+        ge=1e-9,
+        le=1e-4,
+        meaning="precharge time",
         source="assumed: over ten time constants of the precharge transistor",
     )
     t_sense: float = parameter(
-        20e-6, unit="s", ge=1e-8, le=1e-2, meaning="from selecting the string to the strobe",
+        20e-6,
+        unit="s",
+        ge=1e-8,
+        le=1e-2,
+        meaning="from selecting the string to the strobe",
         source="assumed: within the 24 us read margin that D-NOVA section 6.7 cites",
     )
     c_load: float = parameter(
-        5e-15, unit="F", ge=0.0, le=1e-12, meaning="load of the output buffer",
+        5e-15,
+        unit="F",
+        ge=0.0,
+        le=1e-12,
+        meaning="load of the output buffer",
         source="assumed: the sensing latch",
     )
     max_step: float = parameter(
-        1e-6, unit="s", ge=1e-10, le=1e-3,
+        1e-6,
+        unit="s",
+        ge=1e-10,
+        le=1e-3,
         meaning="largest time step; a tenth of it where the sense amplifier's output is measured",
         source="derived: crossing time within 1e-3 of that at a fiftieth of it (tested)",
     )
@@ -106,35 +141,49 @@ class DtsSense(Circuit):
     def build(
         self, params: DtsSenseParams, knobs: Mapping[str, np.ndarray] | None = None
     ) -> Netlist:
-        knobs = knobs or {"threshold": np.zeros(params.cells), "sa_n": [0.0], "sa_p": [0.0]}
+        knobs = full_knobs(self, params, knobs)
         timing = _Timing.of(params)
         edge = params.t_pre / 200
         netlist = new_netlist("dts_sense: multi-wordline sensing", params, "sense_path")
         ground = netlist.gnd
         netlist.V("dd", "vdd", ground, params.vdd)
         # precharge is active low between charge and select; the string is selected after it
-        netlist.V("pch", "pch", ground, f"{params.vdd!r} pulse({params.vdd!r} 0 "
-                  f"{timing.charge!r} {edge!r} {edge!r} {params.t_pre - edge!r} 1)")
-        netlist.V("sel", "sel", ground, f"0 pulse(0 {params.v_pass!r} "
-                  f"{timing.select!r} {edge!r} {edge!r} 1 2)")
+        netlist.V(
+            "pch",
+            "pch",
+            ground,
+            f"{params.vdd!r} pulse({params.vdd!r} 0 "
+            f"{timing.charge!r} {edge!r} {edge!r} {params.t_pre - edge!r} 1)",
+        )
+        netlist.V(
+            "sel",
+            "sel",
+            ground,
+            f"0 pulse(0 {params.v_pass!r} {timing.select!r} {edge!r} {edge!r} 1 2)",
+        )
         netlist.C("bl", "bl", ground, params.c_bl)
-        netlist.X("sense", "sense_path", "bl", "out", "pch", "vdd",
-                  mn=float(knobs["sa_n"][0]), mp=float(knobs["sa_p"][0]), cload=params.c_load)
+        netlist.X(
+            "sense",
+            "sense_path",
+            "bl",
+            "out",
+            "pch",
+            "vdd",
+            mn=float(knobs["sa_n"][0]),
+            mp=float(knobs["sa_p"][0]),
+            cload=params.c_load,
+        )
         add_string(netlist, params, knobs, "bl", "sel")
         netlist.raw_spice += ".ic v(bl)=0\n"  # the operation starts from a discharged bitline
         return netlist
 
-    def elements(
-        self, params: DtsSenseParams, knobs: Mapping[str, np.ndarray]
-    ) -> dict[str, float]:
+    def elements(self, params: DtsSenseParams, knobs: Mapping[str, np.ndarray]) -> dict[str, float]:
         values = shift_elements(params, knobs["threshold"])
         values["v.xsense.vmn"] = float(knobs["sa_n"][0])
         values["v.xsense.vmp"] = float(knobs["sa_p"][0])
         return values
 
-    def analysis(
-        self, params: DtsSenseParams, wanted: frozenset[str] | None = None
-    ) -> Transient:
+    def analysis(self, params: DtsSenseParams, wanted: frozenset[str] | None = None) -> Transient:
         timing = _Timing.of(params)
         wanted = wanted or frozenset(r.name for r in self.responses_declared)
         # The bitline alone is smooth and lets the solver stride; what passes through the
@@ -144,7 +193,7 @@ class DtsSense(Circuit):
         # Once the output has risen the bit and the crossing times are known; the bitline
         # only falls, so nothing takes them back.
         decided = wanted <= {"bit", "t_cross", "t_out", "v_trip_out"}
-        risen = StopWhen("v(out)", ">", 0.9 * params.vdd, after=timing.select)
+        risen = StopWhen((("v(sel)", ">", 0.9 * params.v_pass), ("v(out)", ">", 0.9 * params.vdd)))
         return Transient(
             stop=timing.strobe,
             step=timing.strobe / 200,
@@ -171,6 +220,13 @@ class DtsSense(Circuit):
             "v_strobe": nan if stopped else float(bitline[-1]),
             "e_sense": nan if stopped else integral(time, power),
         }
+
+    def marks(self, params: DtsSenseParams) -> Marks:
+        timing = _Timing.of(params)
+        return Marks(
+            instants={"precharge": timing.charge, "select": timing.select, "strobe": timing.strobe},
+            levels={"trip point": params.v_trip},
+        )
 
     def measures(self, params: DtsSenseParams) -> tuple[str, ...]:
         select = _Timing.of(params).select

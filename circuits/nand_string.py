@@ -17,6 +17,7 @@ from circuits.string import (
     string_files,
 )
 from nandcosim.spice.circuit import Circuit, Response, Transient, parameter
+from nandcosim.spice.engine import full_knobs
 from nandcosim.spice.result import Waveforms
 
 __all__ = ["NandString", "NandStringParams"]
@@ -26,11 +27,19 @@ class NandStringParams(StringParams):
     """Parameters of `NandString`."""
 
     v_bl: float = parameter(
-        0.4, unit="V", ge=0.0, le=5.0, meaning="voltage the bitline is held at",
+        0.4,
+        unit="V",
+        ge=0.0,
+        le=5.0,
+        meaning="voltage the bitline is held at",
         source="stated: D-NOVA section 5.2, the sense trip point",
     )
     t_settle: float = parameter(
-        2e-6, unit="s", ge=1e-9, le=1e-3, meaning="time from selecting the string to the reading",
+        2e-6,
+        unit="s",
+        ge=1e-9,
+        le=1e-3,
+        meaning="time from selecting the string to the reading",
         source="assumed: long against the string's own time constant",
     )
 
@@ -50,7 +59,7 @@ class NandString(Circuit):
     def build(
         self, params: NandStringParams, knobs: Mapping[str, np.ndarray] | None = None
     ) -> Netlist:
-        knobs = knobs or {"threshold": np.zeros(params.cells)}
+        knobs = full_knobs(self, params, knobs)
         netlist = new_netlist("nand_string: string with its bitline held", params)
         netlist.V("bl", "bl", netlist.gnd, params.v_bl)
         rise = params.t_settle / 1000
@@ -64,9 +73,7 @@ class NandString(Circuit):
     ) -> dict[str, float]:
         return shift_elements(params, knobs["threshold"])
 
-    def analysis(
-        self, params: NandStringParams, wanted: frozenset[str] | None = None
-    ) -> Transient:
+    def analysis(self, params: NandStringParams, wanted: frozenset[str] | None = None) -> Transient:
         stop = params.t_settle
         return Transient(stop=stop, step=stop / 100, max_step=stop / 20)
 

@@ -29,98 +29,175 @@ class StringParams(Params):
     """Parameters of a string, its cells, its levels and how its wordlines are driven."""
 
     cells: int = parameter(
-        128, unit="1", ge=1, le=1024, meaning="cells in series",
+        128,
+        unit="1",
+        ge=1,
+        le=1024,
+        meaning="cells in series",
         source="stated: D-NOVA Table 2 (128 wordlines)",
     )
     bits: int = parameter(
-        4, unit="1", ge=1, le=4, meaning="bits a cell; 2**bits threshold levels",
+        4,
+        unit="1",
+        ge=1,
+        le=4,
+        meaning="bits a cell; 2**bits threshold levels",
         source="stated: D-NOVA Table 1 (QLC)",
     )
     window: float = parameter(
-        0.96, unit="V", ge=0.05, le=8.0, meaning="span of all levels; spacing is window / 2**bits",
+        0.96,
+        unit="V",
+        ge=0.05,
+        le=8.0,
+        meaning="span of all levels; spacing is window / 2**bits",
         source="derived: 16 levels and alpha <= 3 below V_PASS = 1.20 V, D-NOVA section 5.2",
     )
     v_base: float = parameter(
-        0.1, unit="V", ge=-2.0, le=2.0, meaning="wordline voltage of level 0",
+        0.1,
+        unit="V",
+        ge=-2.0,
+        le=2.0,
+        meaning="wordline voltage of level 0",
         source="stated: D-NOVA section 5.2, V_WL = 0.1 + (q + alpha) spacing",
     )
     v_pass: float = parameter(
-        1.2, unit="V", ge=0.0, le=10.0, meaning="voltage of unselected wordlines and select lines",
+        1.2,
+        unit="V",
+        ge=0.0,
+        le=10.0,
+        meaning="voltage of unselected wordlines and select lines",
         source="stated: D-NOVA section 5.2",
     )
     v_boundary: float | None = parameter(
-        None, unit="V", meaning="gate voltage of the decision boundary; from the level map if unset",
+        None,
+        unit="V",
+        meaning="gate voltage of the decision boundary; from the level map if unset",
         source="calibrated: nandcosim calibrate",
     )
     levels: str = parameter(
-        "planar16lp", unit="", meaning="level map: a shipped name or a path",
+        "planar16lp",
+        unit="",
+        meaning="level map: a shipped name or a path",
         source="calibrated: nandcosim calibrate",
     )
     m: int = parameter(
-        1, unit="1", ge=1, le=64, meaning="wordlines driven at once",
+        1,
+        unit="1",
+        ge=1,
+        le=64,
+        meaning="wordlines driven at once",
         source="stated: D-NOVA section 3.2 (1 to 8)",
     )
     position: float = parameter(
-        0.5, unit="1", ge=0.0, le=1.0,
+        0.5,
+        unit="1",
+        ge=0.0,
+        le=1.0,
         meaning="place of the active wordlines; 0 bitline side, 1 source side",
         source="assumed: mid string",
     )
     stored: int = parameter(
-        8, unit="1", ge=0, le=15, meaning="level stored in the active cells",
+        8,
+        unit="1",
+        ge=0,
+        le=15,
+        meaning="level stored in the active cells",
         source="assumed: mid window",
     )
     margin: float = parameter(
-        1.5, unit="level", ge=-20.0, le=20.0,
+        1.5,
+        unit="level",
+        ge=-20.0,
+        le=20.0,
         meaning="wordline above the boundary of the critical cells: q + alpha - r - 1/2",
         source="derived: alpha = 2 and r = q, D-NOVA section 5.4",
     )
     critical: int = parameter(
-        1, unit="1", ge=1, le=64,
+        1,
+        unit="1",
+        ge=1,
+        le=64,
         meaning="how many of the m active cells sit at `margin` (from the bitline side)",
         source="assumed: one cell decides",
     )
     companion_margin: float = parameter(
-        1.5, unit="level", ge=-20.0, le=20.0, meaning="margin of the other active cells",
+        1.5,
+        unit="level",
+        ge=-20.0,
+        le=20.0,
+        meaning="margin of the other active cells",
         source="derived: they match the query, alpha = 2",
     )
     pattern: Literal["spread", "erased", "programmed"] = parameter(
-        "spread", unit="", meaning="levels of the unselected cells: all in turn, lowest, highest",
+        "spread",
+        unit="",
+        meaning="levels of the unselected cells: all in turn, lowest, highest",
         source="assumed: uniform data",
     )
     corner: Literal["tt", "ss", "ff", "sf", "fs"] = parameter(
-        "tt", unit="", meaning="process corner, nMOS then pMOS: typical, slow, fast",
+        "tt",
+        unit="",
+        meaning="process corner, nMOS then pMOS: typical, slow, fast",
         source="assumed: 25 mV and 8 % mobility a corner",
     )
     temperature: float = parameter(
-        27.0, unit="degC", ge=-55.0, le=150.0, meaning="temperature of all devices",
+        27.0,
+        unit="degC",
+        ge=-55.0,
+        le=150.0,
+        meaning="temperature of all devices",
         source="assumed: the card's nominal",
     )
     card: str = parameter(
-        "planar16lp", unit="", meaning="model card with cell, nper, pper: a shipped name or a path",
+        "planar16lp",
+        unit="",
+        meaning="model card with cell, nper, pper: a shipped name or a path",
         source="sourced: PTM 16 nm LP, see the file",
     )
     cell: str = parameter(
-        "nand_cell", unit="", meaning="subcircuit of one cell: a shipped name or a path",
+        "nand_cell",
+        unit="",
+        meaning="subcircuit of one cell: a shipped name or a path",
         source="assumed: see the file",
     )
     w_cell: float = parameter(
-        100e-9, unit="m", ge=1e-9, le=1e-5, meaning="effective channel width of a cell",
+        100e-9,
+        unit="m",
+        ge=1e-9,
+        le=1e-5,
+        meaning="effective channel width of a cell",
         source="assumed: circumference of a 32 nm pillar",
     )
     l_cell: float = parameter(
-        30e-9, unit="m", ge=1e-9, le=1e-5, meaning="gate length of a cell",
+        30e-9,
+        unit="m",
+        ge=1e-9,
+        le=1e-5,
+        meaning="gate length of a cell",
         source="assumed: half of a 60 nm wordline pitch",
     )
     c_cell: float = parameter(
-        20e-18, unit="F", ge=0.0, le=1e-15, meaning="parasitic capacitance of a channel node",
+        20e-18,
+        unit="F",
+        ge=0.0,
+        le=1e-15,
+        meaning="parasitic capacitance of a channel node",
         source="assumed",
     )
     r_bl: float = parameter(
-        1e3, unit="ohm", ge=0.1, le=1e6, meaning="series resistance of bitline and contact",
+        1e3,
+        unit="ohm",
+        ge=0.1,
+        le=1e6,
+        meaning="series resistance of bitline and contact",
         source="assumed",
     )
     r_sl: float = parameter(
-        100.0, unit="ohm", ge=0.1, le=1e6, meaning="resistance of the source line",
+        100.0,
+        unit="ohm",
+        ge=0.1,
+        le=1e6,
+        meaning="resistance of the source line",
         source="assumed",
     )
 
@@ -176,12 +253,13 @@ THRESHOLD = Knob(
 def stored_levels(params: StringParams) -> np.ndarray:
     """Nominal level of every cell, shape (cells,)."""
     top = params.level_count - 1
+    levels: np.ndarray
     if params.pattern == "erased":
         levels = np.zeros(params.cells)
     elif params.pattern == "programmed":
         levels = np.full(params.cells, float(top))
     else:  # a stride coprime with the level count visits every level, neighbours far apart
-        levels = (7.0 * np.arange(params.cells)) % params.level_count
+        levels = np.mod(7.0 * np.arange(params.cells), params.level_count)
     levels[params.active] = params.stored
     return levels
 
@@ -196,7 +274,7 @@ def shifts(params: StringParams, threshold: np.ndarray) -> np.ndarray:
         Error of the stored level, in level spacings, shape (cells,).
     """
     levels = stored_levels(params) + threshold
-    return params.v_base + (levels + 0.5) * params.spacing - boundary(params)
+    return np.asarray(params.v_base + (levels + 0.5) * params.spacing - boundary(params))
 
 
 def wordlines(params: StringParams) -> np.ndarray:
@@ -236,7 +314,11 @@ def string_files(params: StringParams, *cells: str) -> tuple[str, ...]:
 
 
 def add_string(
-    netlist: Netlist, params: StringParams, knobs: Mapping[str, np.ndarray], bitline: str, select: str
+    netlist: Netlist,
+    params: StringParams,
+    knobs: Mapping[str, np.ndarray],
+    bitline: str,
+    select: str,
 ) -> None:
     """Add a string between `bitline` and the source line, gated by the node `select`.
 
@@ -255,8 +337,16 @@ def add_string(
     for index, shift in enumerate(shifts(params, knobs["threshold"])):
         wordline = f"wl{index}" if index in active else "wlpass"
         netlist.X(
-            f"cell{index}", _subcircuit(params), f"ch{index}", wordline, f"ch{index + 1}", ground,
-            w=params.w_cell, l=params.l_cell, shift=float(shift), cpar=params.c_cell,
+            f"cell{index}",
+            _subcircuit(params),
+            f"ch{index}",
+            wordline,
+            f"ch{index + 1}",
+            ground,
+            w=params.w_cell,
+            l=params.l_cell,
+            shift=float(shift),
+            cpar=params.c_cell,
         )
     netlist.M("gsl", f"ch{params.cells}", select, "sl", ground, model="cell", **select_size)
     netlist.R("sl", "sl", ground, params.r_sl)

@@ -8,7 +8,7 @@ reads as 2 atto).
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nandcosim.errors import InputError
 
@@ -22,10 +22,10 @@ _LEVEL_DEFINITION = "level = [threshold_level]"
 
 
 @cache
-def _registry() -> pint.UnitRegistry:
+def _registry() -> pint.UnitRegistry[Any]:
     import pint
 
-    registry = pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
+    registry: pint.UnitRegistry[Any] = pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
     registry.define(_LEVEL_DEFINITION)
     return registry
 
@@ -61,7 +61,7 @@ def to_unit(value: float | int | str, unit: str, where: str) -> float:
     registry = _registry()
     target = "" if unit == "1" else unit
     try:
-        quantity = registry.Quantity(value)
+        quantity: Any = registry.Quantity(value)
         if quantity.unitless and target and quantity.dimensionless:
             return float(quantity.magnitude)
         return float(quantity.to(target).magnitude)

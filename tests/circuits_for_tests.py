@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,7 @@ class RCDischarge(Circuit):
         from PySpice.Spice.Netlist import Circuit as Netlist
 
         if knobs is None:
-            knobs = {"excess": np.zeros(params.stages)}
+            knobs = {"excess": np.zeros(params.stages), "kill": np.zeros(1)}
         values = self.elements(params, knobs)
         netlist = Netlist(self.name)
         netlist.raw_spice = f".ic v(n0)={params.precharge!r}\n"
@@ -104,17 +105,58 @@ class KillingCircuit(RCDischarge):
     name = "killing"
 
     def elements(self, params: Any, knobs: Mapping[str, np.ndarray]) -> dict[str, float]:
-        if "kill" in knobs and knobs["kill"][0] > 0:
+        if knobs["kill"][0] > 0:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().elements(params, knobs)
 
 
 class RaisingCircuit(RCDischarge):
-    """Raises a foreign exception where the knob ``kill`` is positive."""
+    """Raises a foreign exception where the knob ``kill`` is positive, until it is repaired."""
 
     name = "raising"
 
     def elements(self, params: Any, knobs: Mapping[str, np.ndarray]) -> dict[str, float]:
-        if "kill" in knobs and knobs["kill"][0] > 0:
+        if knobs["kill"][0] > 0 and "RAISING_CIRCUIT_IS_REPAIRED" not in os.environ:
             raise ZeroDivisionError("an accident in user code")
         return super().elements(params, knobs)
+
+
+class BadlyMeasuredCircuit(RCDischarge):
+    """Its measurement raises although the run succeeded."""
+
+    name = "badly_measured"
+
+    def responses(self, waveforms: Waveforms, params: Any) -> dict[str, float]:
+        raise IndexError("no such edge")
+
+
+class SlowCircuit(RCDischarge):
+    """Takes a tenth of a second a sample, so that a test can interfere."""
+
+    name = "slow"
+
+    def elements(self, params: Any, knobs: Mapping[str, np.ndarray]) -> dict[str, float]:
+        time.sleep(0.1)
+        return super().elements(params, knobs)
+
+
+class ShortedParams(RCParams):
+    """Parameters of `ShortedCircuit`."""
+
+    shorted: int = parameter(
+        0, unit="1", meaning="1: two sources disagree", source="assumed: test", ge=0, le=1
+    )
+
+
+class ShortedCircuit(RCDischarge):
+    """With ``shorted = 1`` it has no solution: two ideal sources in parallel."""
+
+    name = "shorted"
+    Params = ShortedParams
+
+    def build(self, params: Any, knobs: Mapping[str, np.ndarray] | None = None) -> Netlist:
+        netlist = super().build(params, knobs)
+        if params.shorted:
+            netlist.V("1", "a", netlist.gnd, 1.0)
+            netlist.V("2", "a", netlist.gnd, 2.0)
+        return netlist

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nandcosim.spice.engine import Engine
     from nandcosim.spice.result import Waveforms
 
-__all__ = ["Circuit", "Knob", "Params", "Response", "StopWhen", "Transient", "parameter"]
+__all__ = ["Circuit", "Knob", "Marks", "Params", "Response", "StopWhen", "Transient", "parameter"]
 
 
 def parameter(
@@ -113,25 +113,42 @@ class Response:
 
 
 @dataclass(frozen=True)
-class StopWhen:
-    """A vector passing a value after an instant, ``StopWhen("v(out)", ">", 0.7, after=1e-6)``."""
+class Marks:
+    """What a reader of the waveforms wants marked.
 
-    vector: str
-    relation: Literal["<", ">"]
-    value: float
-    after: float = 0.0
+    Attributes
+    ----------
+    instants : Mapping of str to float
+        Label -> time in s.
+    levels : Mapping of str to float
+        Label -> voltage in V.
+    """
+
+    instants: Mapping[str, float] = field(default_factory=dict)
+    levels: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StopWhen:
+    """Vectors that must all have passed a value, ``StopWhen((("v(out)", ">", 0.7),))``.
+
+    Not for ``time``: ngspice makes that a breakpoint of the solver, and the run would
+    take other steps than one without the condition.
+    """
+
+    passed: tuple[tuple[str, Literal["<", ">"], float], ...]
 
     @property
     def command(self) -> str:
         """The ngspice command that arms it."""
-        passed = f"when {self.vector} {self.relation} {self.value!r}"
-        return f"stop when time > {self.after!r} {passed}"
+        return "stop" + "".join(f" when {vec} {rel} {value!r}" for vec, rel, value in self.passed)
 
     def met(self, waveforms: Mapping[str, np.ndarray]) -> bool:
         """Whether the last point of the waveforms satisfies the condition."""
-        last = float(waveforms[self.vector][-1])
-        passed = last < self.value if self.relation == "<" else last > self.value
-        return passed and float(waveforms["time"][-1]) > self.after
+        return all(
+            waveforms[vec][-1] < value if rel == "<" else waveforms[vec][-1] > value
+            for vec, rel, value in self.passed
+        )
 
 
 @dataclass(frozen=True)
@@ -195,6 +212,10 @@ class Circuit(ABC):
     @abstractmethod
     def responses(self, waveforms: Waveforms, params: Any) -> dict[str, float]:
         """Measure every response; NaN where it is undefined on these waveforms."""
+
+    def marks(self, params: Any) -> Marks:
+        """Instants and levels to mark in a picture of the waveforms."""
+        return Marks()
 
     def measures(self, params: Any) -> tuple[str, ...]:
         """``.meas`` lines for people who run the deck in batch mode."""

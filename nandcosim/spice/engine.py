@@ -16,7 +16,7 @@ from nandcosim.spice.result import RawResult, Waveforms
 from nandcosim.spice.shared import SharedBackend
 from nandcosim.spice.status import Status
 
-__all__ = ["BACKENDS", "Backend", "BackendName", "Engine", "Outcome"]
+__all__ = ["BACKENDS", "Backend", "BackendName", "Engine", "Outcome", "full_knobs"]
 
 BackendName = Literal["shared", "process"]
 

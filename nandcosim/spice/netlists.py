@@ -24,7 +24,9 @@ _EXECUTABLE = re.compile(
     r"^\s*(?P<what>\.control|\.exec|\*ng_script|\.model\s+\S+\s+(?:d_process|d_cosim))\b",
     re.IGNORECASE | re.MULTILINE,
 )
-_INCLUDE = re.compile(r"^\s*\.(?:inc|include|lib)\s+[\"']?([^\s\"']+)", re.IGNORECASE | re.MULTILINE)
+_INCLUDE = re.compile(
+    r"^\s*\.(?:inc|include|lib)\s+[\"']?([^\s\"']+)", re.IGNORECASE | re.MULTILINE
+)
 
 
 @cache
@@ -57,7 +59,7 @@ def find_netlist(name: str, kind: str, suffix: str) -> Path:
     path = Path(name) if os.sep in name or Path(name).suffix else shipped
     if not path.is_file():
         names = ", ".join(sorted(p.name.removesuffix(suffix) for p in folder.glob(f"*{suffix}")))
-        raise InputError(f"{name!r} is no file and no shipped netlist in {kind}; shipped are {names}")
+        raise InputError(f"{name!r} is no file and no shipped netlist in {kind}; shipped: {names}")
     return path.resolve()
 
 

@@ -12,9 +12,12 @@ thread, which is what makes a time limit possible.
 from __future__ import annotations
 
 import logging
+import os
+import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -210,13 +213,11 @@ class SharedBackend:
     @classmethod
     def _ready(cls) -> _Library:
         if cls._library is None:
-            cls._library = _Library(installation.shared_library().path)
+            with _without_init_files():
+                cls._library = _Library(installation.shared_library().path)
             # OpenMP's team start costs more than a small string's device evaluation, and
             # OMP_NUM_THREADS does not reach it: ngspice sets the number itself.
             cls._library.command("set num_threads=1")
-            # The user's init file must not change a result: undo the modes one can set there.
-            for variable in ("ngbehavior", "interp", "ngdebug"):
-                cls._library.command(f"unset {variable}")
         return cls._library
 
     @classmethod
@@ -275,6 +276,26 @@ class SharedBackend:
             vectors, deck.analysis, failed, summarise(log, deck)
         )
         return RawResult(status, reason, Waveforms(vectors), early, seconds, log)
+
+
+@contextmanager
+def _without_init_files() -> Iterator[None]:
+    """Hide ``.spiceinit`` in the working and home folder: it may run commands and change results.
+
+    ``ngSpice_nospiceinit`` would say so, but exists only since ngspice 43.
+    """
+    here, home = Path.cwd(), os.environ.get("HOME")
+    with tempfile.TemporaryDirectory(prefix="nandcosim-") as empty:
+        os.chdir(empty)
+        os.environ["HOME"] = empty
+        try:
+            yield
+        finally:
+            os.chdir(here)
+            if home is None:
+                del os.environ["HOME"]
+            else:
+                os.environ["HOME"] = home
 
 
 def _reached(vectors: Mapping[str, np.ndarray]) -> str:

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 __all__ = ["summarise"]
 
-_LINE = re.compile(r"(?:Error on line|Netlist line no\.)\s*(\d+)")
+# ngspice >= 43 gives two numbers; the internal one counts the lines of the deck as we sent it
+_LINE = re.compile(r"(?:Error on line|etlist line no\.) *(?:\d+, new internal line no\. )?(\d+)")
 _TELLING = re.compile(
     r"error|could not|can't find|undefined|singular|timestep too small|unknown|invalid|"
     r"cannot|no job|no such",
     re.IGNORECASE,
 )
-_ECHOES = ("circuit not parsed", "aren't any circuits", "awaits to be detached", "sim_status")
+_ECHOES = ("circuit not parsed", "aren't any circuits", "awaits to be", "sim_status")
 
 
 def summarise(log: Sequence[str], deck: Deck | None = None) -> str:

@@ -668,12 +668,18 @@ def _unknown(found: str, allowed: Iterable[str], key: str = "", kinds: str = "")
     return f"{subject}{_suggestion(key or found, allowed)}; allowed{of_kind}: {listed}"
 
 
+def _readable(message: str) -> str:
+    """A pydantic message as the second half of ``found ..., ...``."""
+    message = message.removeprefix("Value error, ").replace("Input should be", "expected")
+    return message[:1].lower() + message[1:]
+
+
 def _first_mistake(error: ValidationError) -> tuple[str, Any, str]:
     """Field, what was found, and a readable message of the first pydantic error."""
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0]) if first["loc"] else ""
-    message = str(first["msg"]).removeprefix("Value error, ")
-    return name, first["input"], message[:1].lower() + message[1:]
+    message = _readable(first["msg"])
+    return name, first["input"], message
 
 
 def _one_line(error: ValidationError, where: str, model: type[BaseModel], prefix: str = "") -> str:
@@ -693,5 +699,5 @@ def _one_line(error: ValidationError, where: str, model: type[BaseModel], prefix
         return f"{where}: {key}: {_unknown('', owner.model_fields, str(loc[-1]))}"
     if first["type"] == "missing":
         return f"{where}: {key}: is missing"
-    message = str(first["msg"])
-    return f"{where}: {key}: found {first['input']!r}, {message[:1].lower() + message[1:]}"
+    message = _readable(first["msg"])
+    return f"{where}: {key}: found {first['input']!r}, {message}"

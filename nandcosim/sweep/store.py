@@ -44,12 +44,13 @@ __all__ = ["Chunk", "ChunkResult", "SweepStore", "open_store", "status", "store_
 #: Version of the layout above.
 FORMAT = 1
 
-#: Samples of a chunk unless asked otherwise: what is lost when a machine dies.
-MAX_CHUNK = 100
-MIN_CHUNK = 10
+#: Limits to the samples of a chunk, unless one is asked for. A chunk is what is lost when
+#: a machine dies, and what progress moves by; it should take seconds.
+MIN_CHUNK, USUAL_CHUNK, MAX_CHUNK = 10, 100, 1000
 
-#: Chunks that a sweep should have at least, to keep workers busy and the progress moving.
-WANTED_CHUNKS = 50
+#: Chunks that a sweep should have at least, to keep workers busy, and at most, since each
+#: is a few files.
+FEWEST_CHUNKS, MOST_CHUNKS = 50, 10_000
 
 
 @dataclass(frozen=True)
@@ -371,8 +372,10 @@ def status(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _chunk_length(spec: SweepSpec) -> int:
-    fair = -(-spec.points * spec.samples // WANTED_CHUNKS)
-    return min(spec.samples, max(MIN_CHUNK, min(MAX_CHUNK, fair)))
+    total = spec.points * spec.samples
+    chunk = min(max(total // FEWEST_CHUNKS, MIN_CHUNK), USUAL_CHUNK)
+    chunk = max(chunk, min(total // MOST_CHUNKS, MAX_CHUNK))
+    return min(chunk, spec.samples)
 
 
 def _declare_arrays(group: zarr.Group, spec: SweepSpec, circuit: Circuit, chunk: int) -> None:

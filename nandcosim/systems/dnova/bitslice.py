@@ -9,6 +9,7 @@ nothing. `nandcosim.systems.dnova.kernels` documents the layout.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class _Rows:
         self.width = width
         n, dim = effective.shape
         self.stride = (2 + dim * (self.high - self.low)) * width
-        blocks = -(-(-(-n // 64)) // width)
+        blocks = math.ceil(n / (64 * width))
         # NumPy asks for huge pages; memory allocated inside Numba would not have them.
         self.bits = np.zeros(blocks * self.stride, dtype=np.uint64)
         kernels.pack_rows(effective, self.low, self.high, width, self.bits)
@@ -45,9 +46,10 @@ class _Rows:
     ) -> NDArray[np.int64]:
         from nandcosim.systems.dnova import kernels
 
-        return kernels.plan_rows(
+        rows = kernels.plan_rows(
             applied, self.low, self.high, self.width, m, cells, flip_cell, flip_group
         )
+        return np.asarray(rows)
 
 
 class BitSliced:
@@ -80,7 +82,7 @@ class BitSliced:
             raise InputError(f"stored levels have shape {first.shape}, allowed: (n, D), n, D > 0")
         self.n, self.dim = first.shape
         self.levels = levels
-        width = min(kernels.TILE, -(-self.n // 512) * 8)
+        width = min(kernels.TILE, 8 * math.ceil(self.n / 512))
         self._original = _Rows(first, width)
         self._complemented: _Rows | None = None
         if complemented is not None:
@@ -146,13 +148,11 @@ class BitSliced:
             )
         spans = self._spans(ranges)
         result = np.empty(self.n, dtype=np.uint16) if out is None else out
-        arguments: list[Any] = []
-        for sense in senses:
-            arguments += self._sense(sense, codes, alpha, m, accumulator.cells)
-        if len(senses) == 1:
-            arguments += [*arguments[:2], np.empty((0, 8, 1), dtype=np.int64), _NONE, _NONE]
+        plans = [self._sense(sense, codes, alpha, m, accumulator.cells) for sense in senses]
+        nothing = (*plans[0][:2], np.empty((0, 8, 1), dtype=np.int64), _NONE, _NONE)
         kernels.scan_ranges(
-            *arguments,
+            plans[0],
+            plans[1] if len(plans) > 1 else nothing,
             self._original.width,
             accumulator.latch_width(self.dim, m),
             worst.bit_length(),
@@ -175,19 +175,14 @@ class BitSliced:
 
     def _sense(
         self, sense: Sense, codes: NDArray[np.int64], alpha: int, m: int, cells: int
-    ) -> list[Any]:
+    ) -> tuple[Any, ...]:
         rows, applied, flip = self._original, *_perfect(sense, codes, alpha, self.levels)
         if sense.complemented and self._complemented is not None:
             rows, flip = self._complemented, False
             applied = sense.applied_levels(codes, alpha, self.levels)
         plan = rows.plan(applied, m, cells, flip, sense.inverted)
-        return [
-            rows.bits,
-            rows.stride,
-            plan,
-            _ALL if flip else _NONE,
-            _ALL if sense.inverted else _NONE,
-        ]
+        flips = (_ALL if flip else _NONE, _ALL if sense.inverted else _NONE)
+        return (rows.bits, rows.stride, plan, *flips)
 
 
 def candidate_deficits(

@@ -1,3 +1,5 @@
+# ruff: noqa: PLR0917 - a compiled loop takes rows and planes as plain arguments
+# mypy: disable-error-code="no-untyped-def"
 """Compiled loops of DTS scoring.
 
 This module imports Numba and is itself imported only inside functions, so
@@ -28,8 +30,6 @@ rows leaves the memory system mostly idle.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from nandcosim.errors import MissingExtraError
@@ -43,7 +43,7 @@ __all__ = [
     "TILE",
     "pack_rows",
     "plan_rows",
-    "read_uniform",
+    "read_uniforms",
     "scan_ranges",
     "score_levels",
     "score_reads",
@@ -72,7 +72,7 @@ _inline = numba.njit(nogil=True, cache=True, inline="always")
 
 
 @_jit
-def pack_rows(levels, lo, hi, width, bits):  # type: ignore[no-untyped-def]
+def pack_rows(levels, lo, hi, width, bits):
     """Fill a bit-sliced store.
 
     Parameters
@@ -105,7 +105,7 @@ def pack_rows(levels, lo, hi, width, bits):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def plan_rows(thresholds, lo, hi, width, m, cells, invert_cell, invert_group):  # type: ignore[no-untyped-def]
+def plan_rows(thresholds, lo, hi, width, m, cells, invert_cell, invert_group):
     """Rows that a query reads, as word offsets from the start of a block.
 
     Groups are padded to a multiple of eight a string, and cells to 1, 2, 4 or
@@ -165,14 +165,14 @@ def plan_rows(thresholds, lo, hi, width, m, cells, invert_cell, invert_group):  
 
 
 @_inline
-def _add3(a, b, c):  # type: ignore[no-untyped-def]
+def _add3(a, b, c):
     """Carry-save adder: sum and carry of three words, bit by bit."""
     u = a ^ b
     return u ^ c, (a & b) | (u & c)
 
 
 @_inline
-def _add8(s1, s2, s4, f0, f1, f2, f3, f4, f5, f6, f7):  # type: ignore[no-untyped-def]
+def _add8(s1, s2, s4, f0, f1, f2, f3, f4, f5, f6, f7):
     """Add eight failure words to a three-plane counter; also the carry of weight 8."""
     s1, two_a = _add3(s1, f0, f1)
     s1, two_b = _add3(s1, f2, f3)
@@ -185,7 +185,7 @@ def _add8(s1, s2, s4, f0, f1, f2, f3, f4, f5, f6, f7):  # type: ignore[no-untype
 
 
 @_jit
-def _count8_rows(bits, r0, r1, r2, r3, r4, r5, r6, r7, flip, buf, n):  # type: ignore[no-untyped-def]
+def _count8_rows(bits, r0, r1, r2, r3, r4, r5, r6, r7, flip, buf, n):
     """Count eight one-cell groups straight from their rows (m = 1)."""
     for w in range(n):
         s1, s2, s4, eight = _add8(
@@ -208,7 +208,7 @@ def _count8_rows(bits, r0, r1, r2, r3, r4, r5, r6, r7, flip, buf, n):  # type: i
 
 
 @_jit
-def _count8_slots(buf, flip, n):  # type: ignore[no-untyped-def]
+def _count8_slots(buf, flip, n):
     """Count the eight groups whose failures stand in the slots."""
     for w in range(n):
         s1, s2, s4, eight = _add8(
@@ -231,7 +231,7 @@ def _count8_slots(buf, flip, n):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _join2(bits, r0, r1, r2, r3, r4, r5, r6, r7, flip, buf, at, n):  # type: ignore[no-untyped-def]
+def _join2(bits, r0, r1, r2, r3, r4, r5, r6, r7, flip, buf, at, n):
     """Failures of four groups of two cells into four slots from word `at`."""
     for w in range(n):
         buf[at + w] = (bits[r0 + w] ^ flip) | (bits[r1 + w] ^ flip)
@@ -241,7 +241,7 @@ def _join2(bits, r0, r1, r2, r3, r4, r5, r6, r7, flip, buf, at, n):  # type: ign
 
 
 @_jit
-def _join4(bits, r0, r1, r2, r3, r4, r5, r6, r7, flip, buf, at, n):  # type: ignore[no-untyped-def]
+def _join4(bits, r0, r1, r2, r3, r4, r5, r6, r7, flip, buf, at, n):
     """Failures of two groups of four cells into two slots from word `at`."""
     for w in range(n):
         buf[at + w] = (
@@ -259,7 +259,7 @@ def _join4(bits, r0, r1, r2, r3, r4, r5, r6, r7, flip, buf, at, n):  # type: ign
 
 
 @_jit
-def _join8(bits, r0, r1, r2, r3, r4, r5, r6, r7, flip, keep, buf, at, n):  # type: ignore[no-untyped-def]
+def _join8(bits, r0, r1, r2, r3, r4, r5, r6, r7, flip, keep, buf, at, n):
     """Failure of (part of) one group of eight cells; `keep` masks what the slot holds already."""
     for w in range(n):
         buf[at + w] = (
@@ -276,7 +276,7 @@ def _join8(bits, r0, r1, r2, r3, r4, r5, r6, r7, flip, keep, buf, at, n):  # typ
 
 
 @_jit
-def _carry_eights(buf, planes, n):  # type: ignore[no-untyped-def]
+def _carry_eights(buf, planes, n):
     """Ripple the carries of weight 8 (slot 0) upwards; plane `planes` remembers overflow."""
     for k in range(3, planes):
         at = _COUNTER + k * TILE
@@ -291,7 +291,7 @@ def _carry_eights(buf, planes, n):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _count_string(bits, base, rows, flip_cell, flip_group, buf, planes, n):  # type: ignore[no-untyped-def]
+def _count_string(bits, base, rows, flip_cell, flip_group, buf, planes, n):
     """Failures of one string (rows: groups, cells a group) into the counter planes."""
     groups, size = rows.shape
     for g in range(0, groups, _SLOTS):
@@ -332,7 +332,7 @@ def _count_string(bits, base, rows, flip_cell, flip_group, buf, planes, n):  # t
 
 
 @_jit
-def _merge_string(buf, merged, latch_bits, planes, n):  # type: ignore[no-untyped-def]
+def _merge_string(buf, merged, latch_bits, planes, n):
     """Saturate the counter at latch_bits and add it to the merged counter."""
     over = _COUNTER + planes * TILE
     for k in range(latch_bits, planes):
@@ -356,7 +356,7 @@ def _merge_string(buf, merged, latch_bits, planes, n):  # type: ignore[no-untype
 
 
 @_jit
-def _unpack(merged, n_words, first, out):  # type: ignore[no-untyped-def]
+def _unpack(merged, n_words, first, out):
     """Vertical counters to one integer a vector, from position `first` on."""
     values = np.empty(64, np.uint16)
     for w in range(n_words):
@@ -371,24 +371,27 @@ def _unpack(merged, n_words, first, out):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def scan_ranges(  # type: ignore[no-untyped-def]
-    bits_a, stride_a, rows_a, flip_cell_a, flip_group_a,
-    bits_b, stride_b, rows_b, flip_cell_b, flip_group_b,
-    width, latch_bits, merged_bits, ranges, out,
-):  # fmt: skip
+def _scan_sense(sense, block, offset, buf, merged, latch_bits, planes, n):
+    """Merged deficits of one sense of a block's words, added to `merged`."""
+    bits, stride, rows, flip_cell, flip_group = sense
+    base = block * stride + offset
+    for s in range(rows.shape[0]):
+        buf[_COUNTER:] = _ZERO
+        _count_string(bits, base, rows[s], flip_cell, flip_group, buf, planes, n)
+        _merge_string(buf, merged, latch_bits, planes, n)
+
+
+@_jit
+def scan_ranges(first, second, width, latch_bits, merged_bits, ranges, out):
     """Merged deficits of the vectors in some ranges of positions.
 
     Parameters
     ----------
-    bits_a, bits_b : uint64 arrays
-        Stores filled by `pack_rows` for the two senses of a query (for DTS, UBS
-        and Comp UBS); `rows_b` with no strings leaves the second one out.
-    stride_a, stride_b : int
-        Words a block.
-    rows_a, rows_b : int64 arrays (n_strings, groups, cells)
-        From `plan_rows`.
-    flip_cell_a, ..., flip_group_b : uint64
-        0 or all ones: complement cells' bits, groups' failures.
+    first, second : tuple (bits, stride, rows, flip_cell, flip_group)
+        The two senses of a query (for DTS, UBS and Comp UBS): a store filled by
+        `pack_rows`, its words a block, the rows of `plan_rows` (no strings at all
+        leaves a sense out), and 0 or all ones to complement cells' bits and
+        groups' failures.
     width : int
         Words a row.
     latch_bits, merged_bits : int
@@ -409,31 +412,17 @@ def scan_ranges(  # type: ignore[no-untyped-def]
         end = (ranges[r, 1] + 63) // 64
         while word < end:
             block = word // width
-            n = min(end, (block + 1) * width) - word
             offset = word - block * width
+            n = min(end, (block + 1) * width) - word
             merged[:] = _ZERO
-            for s in range(rows_a.shape[0]):
-                buf[_COUNTER:] = _ZERO
-                _count_string(
-                    bits_a, block * stride_a + offset, rows_a[s], flip_cell_a, flip_group_a,
-                    buf, planes, n,
-                )  # fmt: skip
-                _merge_string(buf, merged, latch_bits, planes, n)
-            for s in range(rows_b.shape[0]):
-                buf[_COUNTER:] = _ZERO
-                _count_string(
-                    bits_b, block * stride_b + offset, rows_b[s], flip_cell_b, flip_group_b,
-                    buf, planes, n,
-                )  # fmt: skip
-                _merge_string(buf, merged, latch_bits, planes, n)
+            _scan_sense(first, block, offset, buf, merged, latch_bits, planes, n)
+            _scan_sense(second, block, offset, buf, merged, latch_bits, planes, n)
             _unpack(merged, n, word * 64, out)
             word += n
 
 
 @_jit
-def score_levels(  # type: ignore[no-untyped-def]
-    levels, thresholds, invert_cell, invert_group, m, cells, latch_bits, out
-):
+def score_levels(levels, thresholds, invert_cell, invert_group, m, cells, latch_bits, out):
     """Add the deficits of one sense of gathered vectors to `out`.
 
     Parameters
@@ -471,80 +460,93 @@ def score_levels(  # type: ignore[no-untyped-def]
 
 
 @_inline
-def _mix(z):  # type: ignore[no-untyped-def]
+def _mix(z):
     """Finaliser of the SplitMix64 generator: a bijective 64-bit hash."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
-@_jit
-def read_uniform(key, vector, group):  # type: ignore[no-untyped-def]
-    """Uniform number in [0, 1) of one read: a pure function of its arguments (uint64)."""
-    z = _mix(key + vector * np.uint64(0x9E3779B97F4A7C15))
-    z = _mix(z + group * np.uint64(0xD1B54A32D192ED03))
+@_inline
+def _vector_stream(key, vector):
+    return _mix(key + np.uint64(vector) * np.uint64(0x9E3779B97F4A7C15))
+
+
+@_inline
+def _uniform(stream, group):
+    z = _mix(stream + np.uint64(group) * np.uint64(0xD1B54A32D192ED03))
     return (z >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
 @_jit
-def score_reads(  # type: ignore[no-untyped-def]
+def read_uniforms(key, vectors, groups, out):
+    """Uniform numbers in [0, 1) of the reads of some groups of some vectors.
+
+    A pure function of (key, vector, group). `out` has shape (vectors, groups).
+    """
+    for i in range(vectors.size):
+        stream = _vector_stream(key, vectors[i])
+        for j in range(groups.size):
+            out[i, j] = _uniform(stream, groups[j])
+
+
+@_jit
+def score_reads(
     stored, positions, ids, bounds, invert_group, m, cells, latch_bits,
-    trip, sigma, key, group_offset, out,
+    lowest, chances, key, first_group, out,
 ):  # fmt: skip
     """Add the deficits of one sense, with a fresh decision error in every read.
-
-    A group conducts with probability Phi((worst margin - trip) / sigma), where
-    the margin of a cell is its bound less its stored threshold.
 
     Parameters
     ----------
     stored : int16 array (n, D)
-        Stored thresholds, in 1/256 of a level spacing.
+        Stored thresholds, in parts of a level spacing.
     positions : int64 array (k,)
         Rows of `stored` to sense.
     ids : int64 array (n,)
         Identity of each row; names the random stream, so that the order of
         storage does not matter.
     bounds : int64 array (D,)
-        Applied level less one half, in 1/256 of a level spacing.
+        Applied level less one half, in parts. A cell's margin is its bound less its
+        stored threshold.
     invert_group : bool
         A conducting group fails (LBS).
     m, cells, latch_bits : int
         As in `score_levels`.
-    trip, sigma : float
-        Mean and spread of the margin at which half of the reads pass, in 1/256 of
-        a level spacing; sigma > 0.
+    lowest : int
+    chances : float array
+        A group whose worst margin is lowest + i parts conducts with probability
+        chances[i]; never below, always above.
     key : uint64
         Names (seed, query, stage).
-    group_offset : int
-        First group number of this sense, distinct from the other's.
+    first_group : int
+        Number of this sense's first group, so that no two senses share a read.
     out : int64 array (k,)
         Incremented.
     """
     dim = stored.shape[1]
     limit = (1 << latch_bits) - 1
-    excess = np.empty(dim, np.int32)
+    margin = np.empty(dim, np.int32)
     for i in range(positions.size):
         row = positions[i]
+        stream = _vector_stream(key, ids[row])
         for d in range(dim):
-            excess[d] = bounds[d] - stored[row, d]
-        group = group_offset
+            margin[d] = bounds[d] - stored[row, d]
+        group = first_group
         for start in range(0, dim, cells):
             end = min(dim, start + cells)
             deficit = 0
             for first in range(start, end, m):
-                worst = excess[first]
+                worst = margin[first]
                 for d in range(first + 1, min(end, first + m)):
-                    worst = min(worst, excess[d])
-                z = (worst - trip) / sigma
-                # Beyond 9 sigma the outcome is certain to 1e-19: draw nothing.
-                if z > 9.0:
-                    conducts = True
-                elif z < -9.0:
+                    worst = min(worst, margin[d])
+                step = worst - lowest
+                if step < 0:
                     conducts = False
+                elif step >= chances.size:
+                    conducts = True
                 else:
-                    chance = 0.5 * math.erfc(-z * 0.7071067811865476)
-                    conducts = read_uniform(key, np.uint64(ids[row]), np.uint64(group)) < chance
+                    conducts = _uniform(stream, group) < chances[step]
                 deficit += conducts == invert_group
                 group += 1
             out[i] += min(deficit, limit)
@@ -555,7 +557,7 @@ def score_reads(  # type: ignore[no-untyped-def]
 
 
 @_jit
-def select_smallest(deficits, ids, k):  # type: ignore[no-untyped-def]
+def select_smallest(deficits, ids, k):
     """The k smallest by (deficit, id), in that order.
 
     Parameters
@@ -574,10 +576,7 @@ def select_smallest(deficits, ids, k):  # type: ignore[no-untyped-def]
     k = min(k, n)
     if k == 0:
         return np.empty(0, np.int64)
-    top = 0
-    for i in range(n):
-        top = max(top, np.int64(deficits[i]))
-    histogram = np.zeros(top + 1, np.int64)
+    histogram = np.zeros(deficits.max() + 1, np.int64)
     for i in range(n):
         histogram[deficits[i]] += 1
     cut = 0

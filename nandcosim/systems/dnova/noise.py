@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
 
 from nandcosim.errors import InputError
 from nandcosim.systems.dnova.quantise import complement
@@ -132,12 +133,12 @@ class StoredCells:
     complemented: NDArray[np.int16]
 
     def effective_levels(
-        self, trip_margin: float, rows: ArrayLike | slice = slice(None)
+        self, trip_margin: float, rows: NDArray[np.int64] | slice = slice(None)
     ) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
         """Integer levels e such that a cell conducts iff e < applied level, both (k, D)."""
         shift = LEVEL_PARTS // 2 + round(trip_margin * LEVEL_PARTS)
         original, complemented = (
-            (cells[rows].astype(np.int32) + shift >> 8).astype(np.int16)
+            ((cells[rows].astype(np.int32) + shift) >> 8).astype(np.int16)
             for cells in (self.original, self.complemented)
         )
         return original, complemented
@@ -219,8 +220,7 @@ def read_deficits(
     rows = np.ascontiguousarray(positions, dtype=np.int64)
     names = np.ascontiguousarray(ids, dtype=np.int64)
     stream = np.random.SeedSequence(key).generate_state(1, np.uint64)[0]
-    trip = float(round(noise.trip_margin(m) * LEVEL_PARTS))
-    spread = noise.read_sigma(m) * LEVEL_PARTS
+    lowest, chances = _conduction(noise.trip_margin(m), noise.read_sigma(m))
     out = np.zeros(rows.size, dtype=np.int64)
     for number, sense in enumerate(senses_of(metric)):
         bounds = sense.applied_levels(codes, alpha, levels) * LEVEL_PARTS - LEVEL_PARTS // 2
@@ -233,8 +233,8 @@ def read_deficits(
             m,
             accumulator.cells,
             accumulator.latch_width(codes.size, m),
-            trip,
-            spread,
+            lowest,
+            chances,
             stream,
             number * codes.size,
             out,
@@ -242,3 +242,17 @@ def read_deficits(
     if accumulator.merge_bits is not None:
         np.minimum(out, 2**accumulator.merge_bits - 1, out=out)
     return out
+
+
+def _conduction(trip_margin: float, read_sigma: float) -> tuple[int, NDArray[np.float64]]:
+    """Probability that a group conducts, for each margin where it is neither 0 nor 1.
+
+    Margins are whole numbers of parts, so a table is exact: entry i belongs to the
+    margin lowest + i. Beyond 9 sigma the outcome is certain to 1e-18.
+    """
+    trip = round(trip_margin * LEVEL_PARTS)
+    spread = read_sigma * LEVEL_PARTS
+    reach = int(np.ceil(9 * spread))
+    offsets = np.arange(-reach, reach + 1)
+    chances = ndtr(offsets / spread) if spread > 0 else np.zeros(1)
+    return trip - reach, chances

@@ -56,13 +56,18 @@ class GlobalSigma:
 
 @dataclass(frozen=True)
 class DimensionSigma:
-    """Mean +- k standard deviations of each dimension on its own."""
+    """Mean +- k standard deviations of each dimension on its own.
+
+    A constant dimension, which encoders do have, takes the global width.
+    """
 
     k: float = 6.0
 
     def limits(self, vectors: NDArray[np.floating[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
         mean = np.mean(vectors, axis=0, dtype=np.float64)
-        half = self.k * np.std(vectors, axis=0, dtype=np.float64)
+        spread = np.std(vectors, axis=0, dtype=np.float64)
+        overall = np.std(vectors, dtype=np.float64)
+        half = self.k * np.where(spread > 1e-6 * overall, spread, overall)
         return mean - half, mean + half
 
 

@@ -19,6 +19,7 @@ text around it, and Comp UBS by equation (3), ask for r > q - alpha. At m = 1
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,17 +76,17 @@ class Accumulator:
 
     def strings(self, dim: int) -> int:
         """Strings a vector of `dim` components occupies."""
-        return -(-dim // self.cells)
+        return math.ceil(dim / self.cells)
 
     def latch_width(self, dim: int, m: int) -> int:
         """Bits of the string deficit: `latch_bits`, or as many as an exact count needs."""
         if self.latch_bits is not None:
             return self.latch_bits
-        return (-(-min(dim, self.cells) // m)).bit_length()
+        return math.ceil(min(dim, self.cells) / m).bit_length()
 
     def worst(self, dim: int, m: int, senses: int = 2) -> int:
         """Largest merged deficit before `merge_bits` saturates it."""
-        return senses * self.strings(dim) * (2 ** self.latch_width(dim, m) - 1)
+        return senses * self.strings(dim) * ((1 << self.latch_width(dim, m)) - 1)
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,8 @@ def ubs(
     bool array (n, groups)
     """
     conducts = np.asarray(stored) < np.asarray(query, dtype=np.int64) + alpha
-    return np.logical_and.reduceat(conducts, group_starts(conducts.shape[1], m, cells), axis=1)
+    starts = group_starts(conducts.shape[1], m, cells)
+    return np.asarray(np.logical_and.reduceat(conducts, starts, axis=1))
 
 
 def lbs(
@@ -206,7 +208,7 @@ def string_deficits(
     starts = group_starts(dim, m, accumulator.cells)
     first_groups = np.searchsorted(starts, np.arange(0, dim, accumulator.cells))
     failures = np.add.reduceat((~passes).astype(np.int64), first_groups, axis=1)
-    return np.minimum(failures, 2 ** accumulator.latch_width(dim, m) - 1)
+    return np.asarray(np.minimum(failures, (1 << accumulator.latch_width(dim, m)) - 1))
 
 
 def score_deficits(
@@ -266,7 +268,7 @@ def score_deficits(
 
 def merged_deficits(per_string: NDArray[np.int64], accumulator: Accumulator) -> NDArray[np.int64]:
     """Sum over strings at the controller, saturated at `merge_bits`: (n, strings) -> (n,)."""
-    total = per_string.sum(axis=1)
+    total = np.asarray(per_string.sum(axis=1))
     if accumulator.merge_bits is not None:
         total = np.minimum(total, 2**accumulator.merge_bits - 1)
     return total
@@ -292,4 +294,4 @@ def dts_score(
     mirrored = complement(stored, levels) if complemented is None else np.asarray(complemented)
     upper = ubs(stored, query, alpha, m, cells)
     lower = ubs(mirrored, complement(np.asarray(query), levels), alpha, m, cells)
-    return upper.sum(axis=1, dtype=np.int64) + lower.sum(axis=1, dtype=np.int64)
+    return np.asarray(upper.sum(axis=1) + lower.sum(axis=1), dtype=np.int64)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nandcosim.errors import InputError, MissingExtraError
 from nandcosim.systems.dnova.corpus.collection import Corpus, Metric
-from nandcosim.systems.dnova.corpus.encode import encode_corpus, read_passages
+from nandcosim.systems.dnova.corpus.encoder import encode_corpus, read_passages
 from nandcosim.systems.dnova.corpus.judgements import ALL, find_qrels, read_qrels
 from nandcosim.systems.dnova.corpus.packed import read_packed
 
@@ -112,7 +112,8 @@ def load_corpus(
         If the format needs a package that is not installed.
     """
     if name_or_path in SHIPPED:
-        return read_packed(_DATA / f"{name_or_path}.npz", str(name_or_path), split)
+        stored = read_packed(_DATA / f"{name_or_path}.npz", str(name_or_path), split)
+        return stored.normalised()  # rounding to int8 moved the lengths off 1
     path = Path(name_or_path)
     if not path.exists():
         raise InputError(
@@ -259,7 +260,7 @@ def _read_npy(path: Path) -> _Side:
 
 def _read_ids(path: Path) -> tuple[str, ...]:
     try:
-        return tuple(path.read_text(encoding="utf-8").splitlines())
+        return tuple(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
     except UnicodeDecodeError:
         raise InputError(f"{path}: not UTF-8 text") from None
 
@@ -347,10 +348,11 @@ def _read_ann_benchmarks(path: Path) -> Corpus:
     except OSError:
         raise InputError(f"{path}: cannot be read as HDF5") from None
     with file:
-        missing = [name for name in ("train", "test") if name not in file]
+        sets = [name for name in file if isinstance(file[name], h5py.Dataset)]
+        missing = [name for name in ("train", "test") if name not in sets]
         if missing:
             raise InputError(
-                f"{path}: no dataset {missing[0]!r}, found {', '.join(file) or 'nothing'}; "
+                f"{path}: no dataset {missing[0]!r}, found {', '.join(sets) or 'nothing'}; "
                 "expected train, test and neighbors"
             )
         distance = file.attrs.get("distance", "angular")
@@ -365,7 +367,7 @@ def _read_ann_benchmarks(path: Path) -> Corpus:
             name=path.stem,
             vectors=_two_dimensional(file["train"][()], path),
             queries=_two_dimensional(file["test"][()], path),
-            neighbours=file["neighbors"][()] if "neighbors" in file else None,
+            neighbours=file["neighbors"][()] if "neighbors" in sets else None,
             metric=_ANN_METRICS[distance],
             licence=_USER_LICENCE,
             provenance=f"read from {path} (ann-benchmarks, distance {distance})",

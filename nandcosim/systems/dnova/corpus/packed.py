@@ -11,6 +11,7 @@ import hashlib
 import os
 import tomllib
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,9 @@ __all__ = ["dequantise", "quantise", "read_packed", "sha256", "write_packed"]
 
 #: Largest int8 magnitude used; -128 stays unused so that the code is symmetric.
 _INT8_MAX = 127
+#: What numpy and zipfile raise for a damaged archive (RuntimeError: a flag says encrypted
+#: or a compression method that does not exist).
+_DAMAGE = (KeyError, OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -125,8 +129,7 @@ def read_packed(path: Path, name: str, split: str = "test") -> Corpus:
     """
     description = _description(path.with_suffix(".toml"))
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays: Mapping[str, NDArray[Any]] = {key: file[key] for key in file.files}
+        arrays = _arrays(path)
         bounds = np.cumsum(arrays["relevance_count"])[:-1]
         rows = np.split(arrays["relevance_rows"], bounds)
         corpus = Corpus(
@@ -144,7 +147,7 @@ def read_packed(path: Path, name: str, split: str = "test") -> Corpus:
         splits = _from_bytes(arrays["query_split"])
     except FileNotFoundError:
         raise InputError(f"{path}: no such corpus file") from None
-    except (KeyError, OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except _DAMAGE as error:
         raise InputError(f"{path}: not a packed corpus: {error}") from None
     if split == ALL:
         return corpus
@@ -153,6 +156,14 @@ def read_packed(path: Path, name: str, split: str = "test") -> Corpus:
         found = ", ".join(repr(label) for label in sorted(set(splits)))
         raise InputError(f"corpus {name!r}: no split {split!r}, found {found}, 'all'")
     return corpus.select_queries(kept)
+
+
+def _arrays(path: Path) -> Mapping[str, NDArray[Any]]:
+    with path.open("rb") as raw:  # closed here even if it turns out to be no archive
+        archive = np.load(raw, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("a single array, not an archive of arrays")
+        return {key: archive[key] for key in archive.files}
 
 
 def _description(path: Path) -> dict[str, Any]:

@@ -1,23 +1,16 @@
-"""How well exact search over the vectors finds the judged documents.
-
-Run ``python -m nandcosim.systems.dnova.corpus.quality CORPUS`` for the figures
-of a corpus; ``--reencode`` compares the stored vectors with fresh float32 ones
-made from the corpus's own texts.
-"""
+"""How well exact search over the vectors finds the judged documents."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nandcosim.errors import InputError, NandcosimError
+from nandcosim.errors import InputError
 from nandcosim.systems.dnova.corpus.collection import Corpus
+from nandcosim.systems.dnova.corpus.encoder import Precision, encode
 
-__all__ = ["ExactQuality", "exact_quality"]
+__all__ = ["ExactQuality", "cosine_error", "exact_quality", "reencoded"]
 
 #: Queries scored at once: bounds the (queries, documents) score matrix.
 _QUERY_BLOCK = 64
@@ -86,48 +79,12 @@ def cosine_error(stored: Corpus, exact: Corpus) -> tuple[float, float]:
     return float(np.mean(1 - cosine)), float(np.max(1 - cosine))
 
 
-def reencoded(corpus: Corpus, progress: bool = True) -> Corpus:
-    """The same corpus with float32 vectors made afresh from its texts."""
-    from nandcosim.systems.dnova.corpus.encode import encode
-
+def reencoded(corpus: Corpus, precision: Precision = "fp32", progress: bool = True) -> Corpus:
+    """The same corpus with float32 vectors made afresh from its texts; `precision` as in `encode`."""
     if corpus.texts is None or corpus.query_texts is None:
         raise InputError(f"corpus {corpus.name!r} holds no texts to encode")
     return replace(
         corpus,
-        vectors=encode(corpus.texts, progress=progress),
-        queries=encode(corpus.query_texts, progress=progress),
+        vectors=encode(corpus.texts, progress=progress, precision=precision),
+        queries=encode(corpus.query_texts, progress=progress, precision=precision),
     )
-
-
-def _row(label: str, quality: ExactQuality) -> str:
-    cells = "  ".join(f"{key} {value:.4g}" for key, value in asdict(quality).items())
-    return f"{label:<8} {cells}"
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the exact-search quality of a corpus."""
-    from nandcosim.systems.dnova.corpus.formats import load_corpus
-
-    parser = argparse.ArgumentParser(
-        prog="python -m nandcosim.systems.dnova.corpus.quality", description=main.__doc__
-    )
-    parser.add_argument("corpus", help="name of a shipped corpus, or a path")
-    parser.add_argument("--split", default="test")
-    parser.add_argument("--reencode", action="store_true", help="also encode the texts in float32")
-    options = parser.parse_args(arguments)
-    try:
-        corpus = load_corpus(options.corpus, split=options.split)
-        print(_row("stored", exact_quality(corpus)))
-        if options.reencode:
-            fresh = reencoded(corpus)
-            print(_row("float32", exact_quality(fresh)))
-            mean, worst = cosine_error(corpus, fresh)
-            print(f"1 - cosine(stored, float32): mean {mean:.3g}, largest {worst:.3g}")
-    except NandcosimError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

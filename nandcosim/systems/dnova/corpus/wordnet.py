@@ -35,7 +35,7 @@ from nandcosim.systems.dnova.corpus.dictionaries import (
     read_gcide,
     read_wordnet,
 )
-from nandcosim.systems.dnova.corpus.encode import ENCODER, encode, weights_sha256
+from nandcosim.systems.dnova.corpus.encoder import ENCODER, encode, weights_sha256
 from nandcosim.systems.dnova.corpus.judgements import ALL
 from nandcosim.systems.dnova.corpus.packed import read_packed, sha256, write_packed
 from nandcosim.systems.dnova.corpus.quality import cosine_error, exact_quality

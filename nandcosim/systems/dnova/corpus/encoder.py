@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import fcntl
 import hashlib
 import importlib.util
 import json
@@ -174,12 +173,12 @@ def read_passages(path: Path) -> Passages:
 
     Blank lines of a ``.txt`` are skipped; its identifiers are line numbers from 1.
     Rows of a ``.csv`` without the column ``id`` are numbered from 1. A title is put
-    before its text.
+    before its text. Empty texts are kept: published BEIR sets have some.
 
     Raises
     ------
     InputError
-        If the file is missing, of another kind, holds no text, or an identifier
+        If the file is missing, of another kind, holds no passage, or an identifier
         is missing or occurs twice.
     """
     readers = {".txt": _read_lines, ".jsonl": _read_jsonl, ".csv": _read_csv}
@@ -194,8 +193,6 @@ def read_passages(path: Path) -> Passages:
         for where, identifier, text in readers[path.suffix](path):
             if identifier in ids:
                 raise InputError(f"{where}: identifier {identifier!r} occurs twice")
-            if not text:
-                raise InputError(f"{where}: the text of {identifier!r} is empty")
             ids[identifier] = text
     except UnicodeDecodeError:
         raise InputError(f"{path}: not UTF-8 text") from None
@@ -435,6 +432,8 @@ def _resume(file: BinaryIO, rows: int) -> int:
 
 
 def _lock(file: BinaryIO, target: Path) -> None:
+    import fcntl  # absent on Windows, where everything else here works
+
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

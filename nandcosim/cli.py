@@ -1,0 +1,280 @@
+"""The command line: a thin skin over the Python interface.
+
+Exit codes: 0 done, 1 failed, 2 wrong use. An error is one line on stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nandcosim import __version__
+from nandcosim.errors import InputError, NandcosimError, SimulationError
+
+__all__ = ["main"]
+
+PATH = click.Path(path_type=Path)
+SETTINGS = click.option(
+    "--set", "settings", multiple=True, metavar="K=V", help="Set a parameter; may be repeated."
+)
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+TRUST = click.option(
+    "--trust-netlist",
+    is_flag=True,
+    help="Accept a netlist that lets ngspice run commands (.control and the like).",
+)
+BACKEND = click.option(
+    "--backend",
+    type=click.Choice(["shared", "process"]),
+    default="shared",
+    show_default=True,
+    help="libngspice in this process, or one ngspice process a run.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="nandcosim")
+def cli() -> None:
+    """Circuit-to-system co-simulation of 3D-NAND accelerators."""
+
+
+@cli.command()
+@AS_JSON
+def doctor(as_json: bool) -> None:
+    """Say what was found, what is missing and how to get it."""
+    from nandcosim.spice.doctor import examine
+
+    checks = examine()
+    if as_json:
+        _print_json([check.to_dict() for check in checks])
+    else:
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            mark = "ok     " if check.ok else ("MISSING" if check.required else "-      ")
+            click.echo(f"{mark} {check.name:<{width}}  {check.detail}")
+    if any(check.required and not check.ok for check in checks):
+        raise SystemExit(1)
+
+
+@cli.command()
+@click.argument("circuit", required=False)
+@AS_JSON
+def circuits(circuit: str | None, as_json: bool) -> None:
+    """List the circuits, or one circuit's parameters, knobs and responses."""
+    from nandcosim.report.listing import circuit_listing, describe_circuit
+    from nandcosim.sweep.registry import circuit_names, load_circuit
+
+    names = [circuit] if circuit else list(circuit_names())
+    described = [describe_circuit(load_circuit(name)) for name in names]
+    if as_json:
+        _print_json(described)
+    else:
+        click.echo(circuit_listing(described))
+
+
+@cli.command()
+@click.argument("circuit")
+@SETTINGS
+@TRUST
+def netlist(circuit: str, settings: tuple[str, ...], trust_netlist: bool) -> None:
+    """Print a complete deck that ngspice -b runs as it is."""
+    from nandcosim.spice.deck import build_deck
+
+    found, params = _circuit(circuit, settings, trust_netlist)
+    click.echo(build_deck(found, params).text(found.measures(params)), nl=False)
+
+
+@cli.command()
+@click.argument("circuit")
+@SETTINGS
+@click.option("--plot", type=PATH, metavar="FILE", help="Write a picture of the waveforms.")
+@BACKEND
+@click.option("--time-limit", default=60.0, show_default=True, help="Seconds the run may take.")
+@AS_JSON
+@TRUST
+def simulate(
+    circuit: str,
+    settings: tuple[str, ...],
+    plot: Path | None,
+    backend: Any,
+    time_limit: float,
+    as_json: bool,
+    trust_netlist: bool,
+) -> None:
+    """Simulate one circuit and print what it measures."""
+    from nandcosim.report.listing import response_lines
+    from nandcosim.report.waveforms import plot_waveforms
+    from nandcosim.spice.engine import Engine
+    from nandcosim.spice.status import Status
+
+    found, params = _circuit(circuit, settings, trust_netlist)
+    outcome = Engine(backend, time_limit).sample(found, params)
+    if plot is not None and "time" in outcome.waveforms:
+        title = f"{found.name}  {'  '.join(settings)}".strip()
+        plot_waveforms(outcome.waveforms, found.marks(params), title, plot)
+    if as_json:
+        _print_json(
+            {
+                "circuit": found.name,
+                "status": outcome.status.label,
+                "reason": outcome.reason,
+                "responses": {k: _finite(v) for k, v in outcome.responses.items()},
+                "seconds": outcome.seconds,
+            }
+        )
+    else:
+        click.echo(response_lines(found, outcome))
+    if outcome.status is not Status.OK:
+        raise SimulationError(f"{found.name}: {outcome.status.label}: {outcome.reason}")
+
+
+@cli.command()
+@click.argument("circuit")
+@SETTINGS
+@click.option(
+    "--out", type=PATH, required=True, metavar="FILE", help="Level map, made or added to."
+)
+@BACKEND
+@AS_JSON
+@TRUST
+def calibrate(
+    circuit: str,
+    settings: tuple[str, ...],
+    out: Path,
+    backend: Any,
+    as_json: bool,
+    trust_netlist: bool,
+) -> None:
+    """Place a circuit's threshold levels half a level either side of its decision boundary."""
+    from nandcosim.spice.engine import Engine
+
+    found, params = _circuit(circuit, settings, trust_netlist)
+    values = found.calibrate(params, Engine(backend), out)
+    if as_json:
+        _print_json(values)
+    else:
+        for name, value in values.items():
+            click.echo(f"{name} = {value:.6f} V, written to {out}")
+
+
+@cli.command()
+@click.argument("spec", type=PATH)
+@click.option("--out", type=PATH, required=True, metavar="S.zarr", help="The store.")
+@click.option("--workers", type=click.IntRange(min=1), help="Local worker processes.")
+@click.option("--scheduler", metavar="ADDR", help="An existing Dask scheduler, tcp://host:8786.")
+@click.option("--retry-failed", is_flag=True, help="Also run failed samples again.")
+@BACKEND
+@click.option("--time-limit", default=60.0, show_default=True, help="Seconds a sample may take.")
+@AS_JSON
+@TRUST
+def sweep(
+    spec: Path,
+    out: Path,
+    workers: int | None,
+    scheduler: str | None,
+    retry_failed: bool,
+    backend: Any,
+    time_limit: float,
+    as_json: bool,
+    trust_netlist: bool,
+) -> None:
+    """Run a sweep, or continue it: the same command again runs what is missing."""
+    from nandcosim.report.listing import status_lines
+    from nandcosim.sweep import run_sweep
+    from nandcosim.sweep import status as sweep_status
+
+    _trust(trust_netlist)
+    if scheduler and workers:
+        raise InputError("--workers is for a local cluster; give it or --scheduler, not both")
+    run_sweep(
+        spec,
+        out,
+        workers=workers,
+        scheduler=scheduler,
+        retry_failed=retry_failed,
+        backend=backend,
+        time_limit=time_limit,
+        progress=True,
+    )
+    found = sweep_status(out)
+    _print_json(found) if as_json else click.echo(status_lines(out, found))
+
+
+@cli.command()
+@click.argument("store", type=PATH)
+@AS_JSON
+def status(store: Path, as_json: bool) -> None:
+    """Count a store's samples by outcome and reason."""
+    from nandcosim.report.listing import status_lines
+    from nandcosim.sweep import status as sweep_status
+
+    found = sweep_status(store)
+    _print_json(found) if as_json else click.echo(status_lines(store, found))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit."""
+    try:
+        cli.main(args=arguments, prog_name="nandcosim", standalone_mode=False)
+    except NandcosimError as error:
+        click.echo(f"nandcosim: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        click.echo(f"nandcosim: {error.format_message()}", err=True)
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("nandcosim: interrupted; what was stored stays stored", err=True)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has gone: nothing to say, nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _circuit(name: str, settings: tuple[str, ...], trust: bool) -> tuple[Any, Any]:
+    from nandcosim.spice.settings import circuit_params
+    from nandcosim.sweep.registry import load_circuit
+
+    _trust(trust)
+    circuit = load_circuit(name)
+    return circuit, circuit_params(circuit, split_settings(settings), "--set")
+
+
+def split_settings(settings: tuple[str, ...]) -> dict[str, str]:
+    """``("m=4", "alpha=2")`` to a dict.
+
+    Raises
+    ------
+    InputError
+        If one has no ``=``, or a name comes twice.
+    """
+    pairs: dict[str, str] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name or not value:
+            raise InputError(f"--set: found {setting!r}, expected name=value")
+        if name in pairs:
+            raise InputError(f"--set: {name} is given twice")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _trust(trust: bool) -> None:
+    from nandcosim.spice.netlists import TRUST_VARIABLE
+
+    if trust:  # through the environment, so that worker processes inherit it
+        os.environ[TRUST_VARIABLE] = "1"
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isnan(value) else value  # JSON has no NaN
+
+
+def _print_json(value: Any, write: Callable[[str], None] = click.echo) -> None:
+    write(json.dumps(value, indent=2, allow_nan=False))
