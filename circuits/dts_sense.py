@@ -71,7 +71,7 @@ class DtsSenseParams(StringParams):
         source="assumed: large against the string's own, so that charge sharing is small",
     )
     t_pre: float = parameter(
-        200e-9,
+        2e-6,
         unit="s",
         ge=1e-9,
         le=1e-4,

@@ -187,7 +187,10 @@ class SharedBackend:
             for command in _alter_commands(alter):
                 library.command(command)
             cls._altered |= alter.keys()
-            return cls._run(library, deck, time_limit)
+            result = cls._run(library, deck, time_limit)
+            if result.status is Status.DECK_ERROR:
+                cls._unload(library)
+            return result
 
     def close(self) -> None:
         """Forget the loaded deck and unload the library."""
@@ -249,6 +252,16 @@ class SharedBackend:
 
     @classmethod
     def _run(cls, library: _Library, deck: Deck, time_limit: float) -> RawResult:
+        paused, result = cls._attempt(library, deck, time_limit)
+        if paused:
+            # A stop condition met at the very last point of a run leaves its pause request
+            # behind, and the next run pauses where it starts. That cleared it: run again.
+            paused, result = cls._attempt(library, deck, time_limit)
+        return result
+
+    @classmethod
+    def _attempt(cls, library: _Library, deck: Deck, time_limit: float) -> tuple[bool, RawResult]:
+        """Run once; also say whether ngspice paused without having been asked to."""
         library.command("destroy all")
         library.command("set sim_status=1")
         library.finished.clear()
@@ -257,25 +270,31 @@ class SharedBackend:
         in_time = library.finished.wait(time_limit)
         seconds = time.perf_counter() - start
         if not in_time:
-            library.command("bg_halt")
-            if not library.finished.wait(HALT_GRACE_SECONDS):
-                cls._dead = "libngspice did not stop after its time limit; restart this process"
-                return _failed(Status.TIMEOUT, cls._dead)
+            return False, cls._halt(library, time_limit)
         failed = library.command("echo $sim_status")[-1].split()[-1] != "0"
         plot = library.current_plot()
         log = tuple(library.lines)
+        if plot.startswith("tran"):
+            vectors = library.vectors(plot)
+            trouble = summarise(log, deck)
+            status, reason, early = judge_transient(vectors, deck.analysis, failed, trouble)
+            result = RawResult(status, reason, Waveforms(vectors), early, seconds, log)
+        else:
+            result = _failed(Status.DECK_ERROR, summarise(log, deck), log)
+        return not failed and result.status is not Status.OK, result
+
+    @classmethod
+    def _halt(cls, library: _Library, time_limit: float) -> RawResult:
+        library.command("bg_halt")
+        if not library.finished.wait(HALT_GRACE_SECONDS):
+            cls._dead = "libngspice did not stop after its time limit; restart this process"
+            return _failed(Status.TIMEOUT, cls._dead)
+        plot = library.current_plot()
         vectors = library.vectors(plot) if plot.startswith("tran") else {}
-        if not in_time:
-            reason = f"time limit of {time_limit:g} s hit{_reached(vectors)}"
-            cls._unload(library)  # a halted run would be resumed by the next one
-            return RawResult(Status.TIMEOUT, reason, Waveforms(vectors), False, seconds, log)
-        if not plot.startswith("tran"):
-            cls._unload(library)
-            return _failed(Status.DECK_ERROR, summarise(log, deck), log)
-        status, reason, early = judge_transient(
-            vectors, deck.analysis, failed, summarise(log, deck)
-        )
-        return RawResult(status, reason, Waveforms(vectors), early, seconds, log)
+        reason = f"time limit of {time_limit:g} s hit{_reached(vectors)}"
+        log = tuple(library.lines)
+        cls._unload(library)  # a halted run would be resumed by the next one
+        return RawResult(Status.TIMEOUT, reason, Waveforms(vectors), False, time_limit, log)
 
 
 @contextmanager

@@ -282,7 +282,7 @@ def _connected(
         return
     if scheduler is not None:
         try:
-            connected = Client(scheduler, timeout="10s", set_as_default=False)
+            connected = Client(scheduler, set_as_default=False)
         except (OSError, ValueError) as error:
             raise InputError(f"scheduler {scheduler}: cannot be reached: {error}") from None
         with connected:
@@ -300,9 +300,15 @@ def _connected(
             dashboard_address=None,
             memory_limit=0,
             env=THREAD_LIMITS,
-            # The first death is news: the chunk then goes into isolation at once
-            # instead of killing more workers.
-            scheduler_kwargs={"allowed_failures": 0},
+            # The first death is news (allowed_failures): the chunk then goes into isolation
+            # at once instead of killing more workers.
+            # No dashboard does not mean no HTTP server: give it a free port of the loopback
+            # interface, since the default one may be taken.
+            scheduler_kwargs={
+                "allowed_failures": 0,
+                "dashboard": False,
+                "dashboard_address": "127.0.0.1:0",
+            },
             silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster, set_as_default=False) as own,

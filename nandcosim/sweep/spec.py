@@ -370,7 +370,7 @@ class _Checker:
             )
         if not raw:
             raise self._error(key, "is empty, expected at least one value")
-        values: list[Scalar] = []
+        values: dict[Scalar, None] = {}
         for value in raw:
             if name in self.fields:
                 converted = self._parameter_value(name, value, key)
@@ -378,7 +378,7 @@ class _Checker:
                 converted = self._quantity(value, self.axis_units[name], key)
             if converted in values:
                 raise self._error(key, f"{value!r} appears twice, expected distinct values")
-            values.append(converted)
+            values[converted] = None
         if len({isinstance(value, (bool, str)) for value in values}) > 1:
             raise self._error(key, f"found {raw}, expected either all numbers or all text")
         return tuple(values)

@@ -151,12 +151,12 @@ def fit_probit(
     jacobian = np.array([[-1 / b, a / b**2], [0.0, -1 / b**2]])
     covariance = scale**2 * jacobian @ covariance @ jacobian.T
     location_se, spread_se = (float(each) for each in np.sqrt(np.diag(covariance)))
-    location, spread = centre - scale * a / b, scale / b
+    location, spread = float(centre - scale * a / b), float(scale / b)
     fitted = ndtr(a + b * u)
     chi_square, dof = _chi_square(k, total, fitted)
     testable = outcomes is None and dof > 0
     z = normal_quantile(confidence)
-    ratio = np.exp(z * spread_se / spread)
+    ratio = float(np.exp(z * spread_se / spread))
     return ProbitFit(
         FitKind.PROBIT,
         fitted,
@@ -199,7 +199,7 @@ def _log_likelihood(eta: Floats, k: Floats, n: Floats) -> float:
 
 def _hazard(eta: Floats) -> Floats:
     """phi(eta) / Phi(eta)."""
-    return np.exp(-0.5 * eta**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(eta))
+    return np.asarray(np.exp(-0.5 * eta**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(eta)))
 
 
 def _fisher_scoring(u: Floats, k: Floats, n: Floats) -> tuple[Floats, Floats]:
@@ -237,7 +237,7 @@ def _clustered(u: Floats, eta: Floats, outcomes: NDArray[np.int_]) -> Floats:
     scores -= np.where(outcomes == 0, _hazard(-eta)[:, np.newaxis], 0.0)
     totals = np.stack([scores.sum(axis=0), (u[:, np.newaxis] * scores).sum(axis=0)])
     samples = outcomes.shape[1]
-    return totals @ totals.T * samples / max(samples - 1, 1)
+    return np.asarray(totals @ totals.T * samples / max(samples - 1, 1))
 
 
 def _chi_square(k: Floats, n: Floats, fitted: Floats) -> tuple[float, int]:
@@ -249,7 +249,7 @@ def _chi_square(k: Floats, n: Floats, fitted: Floats) -> tuple[float, int]:
         if variance > 0:
             statistic += (passes - expected) ** 2 / variance
             groups += 1
-    return float(statistic), groups - 2
+    return float(statistic), max(groups - 2, 0)
 
 
 def _pools(passes: Floats, fails: Floats) -> list[list[int]]:
@@ -271,9 +271,7 @@ def _pools(passes: Floats, fails: Floats) -> list[list[int]]:
 
 def _one_sided(x: Floats, passed: bool, seen: Floats) -> ProbitFit:
     low, high = (-np.inf, float(x.min())) if passed else (float(x.max()), np.inf)
-    return ProbitFit(
-        FitKind.ONE_SIDED, seen * float(passed), location_low=low, location_high=high
-    )
+    return ProbitFit(FitKind.ONE_SIDED, seen * float(passed), location_low=low, location_high=high)
 
 
 def _separated(x: Floats, k: Floats, n: Floats, confidence: float) -> ProbitFit:
@@ -292,14 +290,16 @@ def _separated(x: Floats, k: Floats, n: Floats, confidence: float) -> ProbitFit:
         spread = np.exp(log_spread)
         best = _minimum(
             lambda c: -_log_likelihood((x - c) / spread, k, n),
-            low - 3 * spread - gap, high + 3 * spread + gap,
+            low - 3 * spread - gap,
+            high + 3 * spread + gap,
         )
         return best + supremum - threshold
 
     def lost_at_location(location: float) -> float:
         best = _minimum(
             lambda s: -_log_likelihood((x - location) / np.exp(s), k, n),
-            np.log(1e-4 * gap), np.log(10 * span),
+            np.log(1e-9 * gap),
+            np.log(10 * span),
         )
         return best + supremum - threshold
 
@@ -314,7 +314,7 @@ def _separated(x: Floats, k: Floats, n: Floats, confidence: float) -> ProbitFit:
         FitKind.SEPARATED,
         fitted,
         location,
-        (high - low) / np.sqrt(12),  # standard deviation of a uniform distribution
+        float((high - low) / np.sqrt(12)),  # standard deviation of a uniform distribution
         low,
         high,
         0.0,
@@ -325,7 +325,7 @@ def _separated(x: Floats, k: Floats, n: Floats, confidence: float) -> ProbitFit:
 
 def _minimum(function: Callable[[float], float], low: float, high: float) -> float:
     """Smallest value on an interval: a coarse scan, then refined around its best point."""
-    points = np.linspace(low, high, 41)
+    points = np.linspace(low, high, 61)
     values = [function(float(point)) for point in points]
     best = int(np.argmin(values))
     bounds = (points[max(best - 1, 0)], points[min(best + 1, points.size - 1)])

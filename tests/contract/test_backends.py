@@ -186,6 +186,17 @@ class TestShared:
         assert result.status is Status.OK
         assert not result.stopped_early
 
+    def test_condition_met_at_the_last_point_does_not_pause_the_next_run(self) -> None:
+        """ngspice keeps the pause request and would stop the next run where it starts."""
+        backend = SharedBackend()
+        whole = backend.run(deck(RC)).waveforms["v(out)"]
+        between = float(whole[-2] + whole[-1]) / 2
+        last = backend.run(deck(RC, stop_when=StopWhen((("v(out)", "<", between),))))
+        assert last.waveforms.time.size == whole.size
+        after = backend.run(deck(RC))
+        assert after.status is Status.OK
+        np.testing.assert_array_equal(after.waveforms["v(out)"], whole)
+
     @pytest.mark.long
     def test_memory_is_flat_over_2000_runs(self) -> None:
         backend = SharedBackend()

@@ -190,7 +190,9 @@ def test_sample_does_not_depend_on_what_was_drawn_before(
     entry = normal(correlation=0.3)
     spec = spec_of(entry, samples=20, axes=axes, sampler=sampler)
     circuit = load_circuit(CIRCUIT)
-    expected = {p: excess(spec_of(entry, samples=20, axes=axes, sampler=sampler), p) for p in (0, 1)}
+    expected = {
+        p: excess(spec_of(entry, samples=20, axes=axes, sampler=sampler), p) for p in (0, 1)
+    }
     for point, k in order:
         assert (draw(spec, circuit, point, k)[1]["excess"] == expected[point][k]).all()
 

@@ -114,9 +114,11 @@ def test_what_is_refused() -> None:
     sliced = BitSliced(stored)
     with pytest.raises(InputError, match=r"query has shape \(7,\).*\(8,\)"):
         sliced.deficits(np.zeros(7))
-    with pytest.raises(InputError, match=r"ranges of positions reach 0 \.\. 11, allowed: 0 \.\. 10"):
+    with pytest.raises(
+        InputError, match=r"ranges of positions reach 0 \.\. 11, allowed: 0 \.\. 10"
+    ):
         sliced.deficits(np.zeros(8), ranges=[(0, 11)])
     with pytest.raises(InputError, match="complement levels have shape"):
         BitSliced(stored, stored[:5])
     with pytest.raises(InputError, match="narrow latch_bits"):
-        sliced.deficits(np.zeros(8), accumulator=Accumulator(latch_bits=15))
+        sliced.deficits(np.zeros(8), accumulator=Accumulator(cells=4, latch_bits=15))

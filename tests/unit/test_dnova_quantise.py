@@ -37,7 +37,9 @@ def test_codes_lie_within_half_a_step_of_the_value(levels: int, seed: int) -> No
 
 def test_values_outside_the_range_are_clipped() -> None:
     quantiser = Quantiser(np.asarray(-1.0), np.asarray(1.0), 16)
-    np.testing.assert_array_equal(quantiser.encode([[-9.0, -1.0, 0.999, 1.0, 9.0]]), [[0, 0, 15, 15, 15]])
+    np.testing.assert_array_equal(
+        quantiser.encode([[-9.0, -1.0, 0.999, 1.0, 9.0]]), [[0, 0, 15, 15, 15]]
+    )
 
 
 def test_ranges(vectors: np.ndarray) -> None:

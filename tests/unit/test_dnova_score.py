@@ -49,9 +49,7 @@ codes = st.integers(0, 10_000).map(lambda seed: np.random.default_rng(seed))
 
 
 @given(draw=codes, dim=st.integers(1, 300), alpha=st.integers(0, 16))
-def test_one_cell_groups_count_components(
-    draw: np.random.Generator, dim: int, alpha: int
-) -> None:
+def test_one_cell_groups_count_components(draw: np.random.Generator, dim: int, alpha: int) -> None:
     stored, query = draw.integers(0, 16, (9, dim)), draw.integers(0, 16, dim)
     both = np.sum(np.abs(stored - query) < alpha, axis=1)
     either = np.sum((stored < query + alpha) | (stored > query - alpha), axis=1)

@@ -31,7 +31,10 @@ MISTAKES = {
         HEAD + NORMAL + "corelation = 0.1\n",
         ["random[0].corelation", "did you mean 'correlation'?"],
     ),
-    "missing key": ('circuit = "circuits_for_tests:RCDischarge"\nseed = 1\n', ["samples", "missing"]),
+    "missing key": (
+        'circuit = "circuits_for_tests:RCDischarge"\nseed = 1\n',
+        ["samples", "missing"],
+    ),
     "fractional samples": (HEAD.replace("10", "10.5"), ["samples: found 10.5", "integer"]),
     "no samples": (HEAD.replace("10", "0"), ["samples: found 0", "greater than or equal to 1"]),
     "negative seed": (HEAD.replace("seed = 1", "seed = -1"), ["seed: found -1"]),
@@ -163,7 +166,7 @@ MISTAKES = {
     ),
     "lognormal of nothing": (
         HEAD
-        + '[[random]]\ntarget = "excess"\ndistribution = "lognormal"\nmedian = 0.0\nlog_std = 1.0\n',
+        + NORMAL.replace("normal", "lognormal").replace("mean", "median").replace("std", "log_std"),
         ["random[0]: median = 0 is not positive"],
     ),
     "correlation too low": (

@@ -93,14 +93,24 @@ def test_pending_is_lazy_at_ten_million_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "points", "chunk"),
-    [(2, 1, 2), (100, 1, 10), (200, 20, 80), (5000, 1, 100), (200, 100_000, 200)],
+    ("samples", "lengths", "chunk"),
+    [
+        (2, (1, 1), 2),
+        (100, (1, 1), 10),
+        (200, (20, 1), 80),
+        (5000, (1, 1), 100),
+        (10_000, (200, 10), 1000),
+        (200, (250, 400), 200),
+    ],
 )
 def test_chunk_length_follows_the_size_of_the_sweep(
-    samples: int, points: int, chunk: int, tmp_path: Path
+    samples: int, lengths: tuple[int, int], chunk: int, tmp_path: Path
 ) -> None:
-    precharge = {"start": 1.0, "stop": 2.0, "num": points}
-    store = create(tmp_path / "s.zarr", None, samples=samples, axes={"precharge": precharge})
+    axes = {
+        name: {"start": 1.0, "stop": 2.0, "num": length}
+        for name, length in zip(("precharge", "resistance"), lengths, strict=True)
+    }
+    store = create(tmp_path / "s.zarr", None, samples=samples, axes=axes)
     assert store.chunk == chunk
 
 

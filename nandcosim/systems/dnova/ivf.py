@@ -235,7 +235,7 @@ class IvfIndex:
         seed: int = 0,
         *,
         levels: int = 16,
-        value_range: RangePolicy | str = "sigma:6",
+        value_range: RangePolicy | str = "sigma:9",
         iterations: int = 20,
     ) -> IvfIndex:
         """Cluster, sort and quantise a corpus.
@@ -297,6 +297,15 @@ class IvfIndex:
         """Vectors in each list, shape (nlist,)."""
         return np.diff(self.offsets)
 
+    def stored_cells(self, noise: SensingNoise, seed: int = 0) -> dict[str, StoredCells]:
+        """What the cells hold under `noise`, by id: keys ``centroids`` and ``vectors``."""
+        found = {}
+        for name, cells in (("centroids", self._centroid_cells), ("vectors", self._vector_cells)):
+            place = np.argsort(cells.ids)
+            stored = cells.stored(noise.sigma, seed)
+            found[name] = StoredCells(stored.original[place], stored.complemented[place])
+        return found
+
     def fp32(self) -> Fp32Ivf:
         """The FP32-IVF reference over the same centroids and lists."""
         return Fp32Ivf(self)
@@ -357,6 +366,8 @@ class IvfIndex:
         for size in m:
             check_sensing(size, alpha, sensing.accumulator.cells)
         self._check_counts(nprobe, k2, k1)
+        if threads < 1:
+            raise InputError(f"search: threads = {threads}, allowed: 1 or more")
         names = np.arange(len(rows)) if query_ids is None else np.asarray(query_ids)
         if names.shape != (len(rows),):
             raise InputError(f"search: query_ids has shape {names.shape}, allowed: ({len(rows)},)")

@@ -46,7 +46,7 @@ class RangePolicy(Protocol):
 class GlobalSigma:
     """Mean +- k standard deviations over all components together."""
 
-    k: float = 6.0
+    k: float = 9.0
 
     def limits(self, vectors: NDArray[np.floating[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
         mean = np.mean(vectors, dtype=np.float64)
@@ -61,7 +61,7 @@ class DimensionSigma:
     A constant dimension, which encoders do have, takes the global width.
     """
 
-    k: float = 6.0
+    k: float = 9.0
 
     def limits(self, vectors: NDArray[np.floating[Any]]) -> tuple[NDArray[Any], NDArray[Any]]:
         mean = np.mean(vectors, axis=0, dtype=np.float64)
@@ -162,7 +162,7 @@ class Quantiser:
 
 
 def fit_quantiser(
-    vectors: ArrayLike, *, levels: int = 16, policy: RangePolicy | str = "sigma:6"
+    vectors: ArrayLike, *, levels: int = 16, policy: RangePolicy | str = "sigma:9"
 ) -> Quantiser:
     """Fit the range on the corpus; queries and centroids are encoded with the same one.
 

@@ -1,0 +1,140 @@
+"""From a sweep's store to a calibration table."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+import nandcosim
+from nandcosim.errors import InputError
+from nandcosim.tables.dts_sense import fit_dts_sense
+from nandcosim.tables.generic import fit_responses
+from nandcosim.tables.samples import Samples, open_samples
+from nandcosim.tables.table import FORMAT, CalibrationTable
+
+__all__ = ["FITS", "MAX_FAILED", "fit"]
+
+log = logging.getLogger(__name__)
+
+#: What a circuit's table holds. Other circuits get the summary of `fit_responses`.
+FITS: dict[str, Callable[[Samples], xr.Dataset]] = {"dts_sense": fit_dts_sense}
+
+#: Largest fraction of failed samples that a fit accepts unless asked otherwise.
+MAX_FAILED = 0.05
+
+#: Numeric axes that count something: never interpolated, even where given as floats.
+EXACT_AXES = ("m", "critical", "cells", "bits", "stored")
+
+
+def fit(
+    source: str | os.PathLike[str] | xr.Dataset,
+    *,
+    allow_partial: bool = False,
+    max_failed: float = MAX_FAILED,
+) -> CalibrationTable:
+    """Fit a calibration table to a sweep.
+
+    Parameters
+    ----------
+    source : path, SweepStore or xarray.Dataset
+        A finished sweep, or a dataset of the same layout.
+    allow_partial : bool
+        Fit although samples have not been run.
+    max_failed : float
+        Largest fraction of failed samples, over the whole sweep, that is accepted.
+
+    Returns
+    -------
+    CalibrationTable
+        With the variables that `FITS` names for the circuit; always ``n`` and ``failed``,
+        the successful and the failed samples of every grid point.
+
+    Raises
+    ------
+    InputError
+        If `source` is no sweep, samples are left to run, or too many failed.
+    """
+    where = "dataset" if isinstance(source, xr.Dataset) else os.fspath(source)
+    samples = open_samples(source, EXACT_AXES)
+    _check_complete(samples, where, allow_partial, max_failed)
+    fitted = FITS.get(samples.circuit, fit_responses)(samples)
+    for name, counts, meaning in (
+        ("n", samples.n, "successful samples"),
+        ("failed", samples.failed, "failed samples, for whatever reason"),
+        ("not_run", samples.not_run, "samples that were not run"),
+    ):
+        if name != "not_run" or counts.any():
+            fitted[name] = (samples.axes, counts, {"units": "1", "long_name": meaning})
+    for axis in samples.axes:
+        fitted[axis].attrs.update(_plain(samples.store[axis].attrs))
+    fitted.attrs.update(_provenance(samples))
+    return CalibrationTable(fitted)
+
+
+def _check_complete(samples: Samples, where: str, allow_partial: bool, max_failed: float) -> None:
+    total, not_run = samples.status.size, int(samples.not_run.sum())
+    failed, n = int(samples.failed.sum()), int(samples.n.sum())
+    if not_run and not allow_partial:
+        raise InputError(
+            f"{where}: {not_run} of {total} samples have not been run; run the sweep again to "
+            "continue it, or fit with allow_partial=True"
+        )
+    if n == 0:
+        raise InputError(f"{where}: no sample succeeded ({_counts(samples)}), nothing to fit")
+    if failed > max_failed * (failed + n):
+        raise InputError(
+            f"{where}: {failed} of {failed + n} samples failed ({_counts(samples)}), "
+            f"allowed: a fraction of {max_failed:g}"
+        )
+    if failed:
+        log.warning("%s: %d of %d samples failed (%s)", where, failed, total, _counts(samples))
+
+
+def _counts(samples: Samples) -> str:
+    return ", ".join(f"{label} {count}" for label, count in samples.status_counts().items())
+
+
+def _provenance(samples: Samples) -> dict[str, Any]:
+    """Where the table comes from; nested values as JSON, which every format can hold."""
+    attributes = samples.store.attrs
+    runs = attributes.get("runs", [])
+    runs = json.loads(runs) if isinstance(runs, str) else runs
+    versions = [run["versions"] for run in runs if "versions" in run]
+    distinct = [each for i, each in enumerate(versions) if each not in versions[:i]]
+    nested = {
+        "netlists": attributes.get("netlists", {}),
+        "circuit_parameters": attributes.get("circuit_parameters", {}),
+        "versions": distinct,
+        "status_counts": samples.status_counts(),
+    }
+    return {
+        "nandcosim_table": FORMAT,
+        "circuit": samples.circuit,
+        "spec": json.dumps(samples.spec, sort_keys=True),
+        "seed": str(samples.spec.get("seed", attributes.get("seed", ""))),
+        "sampler": str(samples.spec.get("sampler", "")),
+        "common_random_numbers": int(samples.paired),
+        "store_digest": samples.digest,
+        **{
+            name: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+            for name, value in nested.items()
+        },
+        "fitted_by": f"nandcosim {nandcosim.__version__}",
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _plain(attributes: dict[Any, Any]) -> dict[str, Any]:
+    """Attributes that every table format can hold."""
+    return {
+        str(name): value.item() if isinstance(value, np.generic) else value
+        for name, value in attributes.items()
+        if isinstance(value, (str, int, float, np.generic))
+    }

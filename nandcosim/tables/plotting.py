@@ -1,0 +1,276 @@
+"""One picture of a table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from nandcosim.errors import InputError
+from nandcosim.tables.probit import pass_model
+from nandcosim.tables.table import CalibrationTable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw", "plot"]
+
+#: Colours that stay apart with any colour vision (M. Okabe, K. Ito, 2008), dark first.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^vP*"
+
+#: Spread of the thresholds that is shown if the sweep has several: the nominal QLC condition.
+NOMINAL_SIGMA = 0.2
+
+
+def plot(
+    table: CalibrationTable,
+    path: str | os.PathLike[str],
+    at: Mapping[str, float | str] | None = None,
+) -> Path:
+    """Draw a table into a file.
+
+    Parameters
+    ----------
+    table : CalibrationTable
+    path : path
+        Its suffix decides the format: ``.png``, ``.pdf``, ``.svg``.
+    at : Mapping, optional
+        Tabulated values of axes other than margin and m; by default sigma nearest to 0.2
+        and the first value of the others.
+
+    Raises
+    ------
+    InputError
+        For a value that is not tabulated, or if the file cannot be written.
+    """
+    path = Path(path)
+    figure = draw(table, at)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be written: {error}") from None
+    return path
+
+
+def draw(table: CalibrationTable, at: Mapping[str, float | str] | None = None) -> Figure:
+    """The picture of `plot` as a matplotlib figure.
+
+    For sensing tables: pass probability against margin with Wilson intervals and the
+    fitted curves, then trip margin, discharge time and energy against m. For any other:
+    every quantity against the first numeric axis.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    fixed = _fixed(table, dict(at or {}))
+    dataset = table.at(**fixed).dataset
+    where = ", ".join(_setting(table.dataset[axis], value) for axis, value in fixed.items())
+    panels = _panels(dataset)
+    if not panels:
+        raise InputError(f"table {table.circuit}: nothing to draw against a numeric axis")
+    columns = 2 if len(panels) > 1 else 1
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(5.2 * columns, 3.7 * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = np.atleast_1d(figure.subplots(rows, columns)).ravel()
+    for panel, name in zip(axes, panels, strict=False):
+        PANELS.get(name, _draw_quantity)(panel, dataset, name)
+        panel.grid(visible=True, color="0.9", linewidth=0.6)
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right"]].set_visible(False)
+    for panel in axes[len(panels) :]:
+        panel.set_visible(False)
+    samples = f"{int(dataset['n'].min())} samples a point or more"
+    failed = int(dataset["failed"].sum())
+    note = f", {failed} failed" if failed else ""
+    figure.suptitle(
+        " · ".join(each for each in (table.circuit, where, samples + note) if each), fontsize=10
+    )
+    return figure
+
+
+def _fixed(table: CalibrationTable, at: dict[str, Any]) -> dict[str, Any]:
+    """A value for every axis that is not drawn."""
+    dataset = table.dataset
+    first = next((d for d in dataset.dims if dataset[d].dtype.kind in "iuf"), None)
+    drawn = {"margin", "m"} if "margin" in dataset.dims else {first}
+    for axis in dataset.dims:
+        if axis in at or axis in drawn:
+            continue
+        values = dataset[axis].values
+        nearest = np.argmin(np.abs(values - NOMINAL_SIGMA)) if axis == "sigma" else 0
+        at[str(axis)] = values[nearest].item()
+    return at
+
+
+def _setting(axis: xr.DataArray, value: float | str) -> str:
+    number = value if isinstance(value, str) else f"{value:g} {axis.attrs.get('units', '')}"
+    return (
+        f"{axis.name} = {number}".rstrip(" 1")
+        if axis.attrs.get("units") == "1"
+        else (f"{axis.name} = {number}".rstrip())
+    )
+
+
+def _panels(dataset: xr.Dataset) -> list[str]:
+    if "pass_probability" in dataset and "margin" in dataset.dims:
+        known = [name for name in PANELS if name in dataset]
+        return [n for n in known if n == "pass_probability" or dataset[n].ndim > 0]
+    fitted = [str(n) for n in dataset.data_vars if "perturb" in dataset[n].attrs]
+    return [n for n in fitted if dataset[n].ndim > 0 and np.isfinite(dataset[n]).any()][:8]
+
+
+def _groups(dataset: xr.Dataset) -> list[tuple[str, xr.Dataset]]:
+    """The table at every m, with a label."""
+    if "m" not in dataset.dims:
+        return [("", dataset)]
+    return [(f"m = {m}", dataset.sel(m=m)) for m in dataset["m"].values.tolist()]
+
+
+# ---------------------------------------------------------------- panels
+
+
+def _draw_pass_probability(panel: Axes, dataset: xr.Dataset, name: str) -> None:
+    margin = dataset["margin"].values
+    fine = np.linspace(margin[0], margin[-1], 400)
+    for i, (label, each) in enumerate(_groups(dataset)):
+        colour = COLOURS[i % len(COLOURS)]
+        observed = each[name].values
+        bars = np.stack([observed - each["pass_low"].values, each["pass_high"].values - observed])
+        panel.errorbar(
+            margin,
+            observed,
+            bars,
+            fmt=MARKERS[i % len(MARKERS)],
+            color=colour,
+            markersize=4,
+            capsize=2,
+            linewidth=1,
+            label=label,
+        )
+        if "pass_location" in each:
+            curve = pass_model(fine, float(each["pass_location"]), float(each["pass_spread"]))
+            panel.plot(fine, curve, color=colour, linewidth=1)
+    panel.set(
+        xlabel=_label(dataset["margin"], "margin"),
+        ylim=(-0.03, 1.03),
+        ylabel="pass probability",
+        title="Pass probability, 95 % intervals, fit",
+    )
+    if "m" in dataset.dims:
+        panel.legend(frameon=False, fontsize=8)
+
+
+def _draw_trip_margin(panel: Axes, dataset: xr.Dataset, name: str) -> None:
+    _draw_limits(panel, dataset, name)
+    panel.set_title("Trip margin, cells exact")
+
+
+def _draw_limits(panel: Axes, dataset: xr.Dataset, name: str) -> None:
+    """A quantity against m with its limits."""
+    value = dataset[name].values
+    low, high = dataset[f"{name}_low"].values, dataset[f"{name}_high"].values
+    positions = _draw_against_m(panel, dataset)
+    bars = np.nan_to_num([value - low, high - value], posinf=0.0)
+    panel.errorbar(positions, value, bars, fmt="o", color=COLOURS[0], markersize=4, capsize=2)
+    panel.set_ylabel(_label(dataset[name], name))
+
+
+def _draw_mean(panel: Axes, dataset: xr.Dataset, name: str) -> None:
+    """A mean against m, at the largest margin and one near the decision."""
+    quantity, error = dataset[name], dataset[f"{name}_se"]
+    factor, unit = _engineering(quantity)
+    positions = _draw_against_m(panel, dataset)
+    for i, margin in enumerate(_shown_margins(quantity)):
+        here = {"margin": margin}
+        panel.errorbar(
+            positions,
+            quantity.sel(here).values * factor,
+            1.96 * np.nan_to_num(error.sel(here).values) * factor,
+            fmt=MARKERS[i] + "-",
+            color=COLOURS[i],
+            markersize=4,
+            capsize=2,
+            linewidth=0.8,
+            label=f"margin {margin:g} {quantity.margin.units}",
+        )
+    panel.set(
+        ylabel=f"{name.replace('_', ' ')} [{unit}]", title=_TITLES.get(name, name.replace("_", " "))
+    )
+    panel.legend(frameon=False, fontsize=8)
+
+
+def _shown_margins(quantity: xr.DataArray) -> list[float]:
+    """Up to three margins at which the quantity is known for every m, spread over the range."""
+    known = quantity.notnull().all([d for d in quantity.dims if d != "margin"])
+    margins = quantity["margin"].values[known.values]
+    if margins.size == 0:
+        margins = quantity["margin"].values[-1:]
+    chosen = np.unique(np.linspace(0, margins.size - 1, min(3, margins.size)).round().astype(int))
+    return [float(margins[i]) for i in chosen]
+
+
+def _draw_against_m(panel: Axes, dataset: xr.Dataset) -> np.ndarray:
+    """Equal steps for 1, 2, 4, 8; returns the positions."""
+    sizes = dataset["m"].values.tolist()
+    panel.set_xticks(range(len(sizes)), [str(m) for m in sizes])
+    panel.set_xlabel("wordlines driven at once, m")
+    return np.arange(len(sizes))
+
+
+def _draw_quantity(panel: Axes, dataset: xr.Dataset, name: str) -> None:
+    quantity = dataset[name]
+    axis = quantity.dims[0]
+    factor, unit = _engineering(quantity)
+    error = dataset.get(quantity.attrs.get("standard_error", ""))
+    bars = None if error is None else 1.96 * np.nan_to_num(error.values) * factor
+    panel.errorbar(
+        quantity[axis].values,
+        quantity.values * factor,
+        bars,
+        fmt="o-",
+        color=COLOURS[0],
+        markersize=4,
+        capsize=2,
+        linewidth=0.8,
+    )
+    panel.set(xlabel=_label(quantity[axis], str(axis)), ylabel=f"{name} [{unit}]")
+
+
+PANELS = {
+    "pass_probability": _draw_pass_probability,
+    "trip_margin": _draw_trip_margin,
+    "discharge_time": _draw_mean,
+    "sense_energy": _draw_mean,
+}
+
+_TITLES = {
+    "discharge_time": "Bitline discharge of passing reads",
+    "sense_energy": "Energy of one sense operation",
+}
+
+
+def _label(variable: xr.DataArray, name: str) -> str:
+    unit = variable.attrs.get("units", "1")
+    return name.replace("_", " ") + ("" if unit in ("1", "") else f" [{unit}]")
+
+
+_PREFIXES = ((1e-15, "f"), (1e-12, "p"), (1e-9, "n"), (1e-6, "u"), (1e-3, "m"), (1.0, ""))
+
+
+def _engineering(quantity: xr.DataArray) -> tuple[float, str]:
+    """Factor and unit that bring the values of a quantity between 1 and 1000."""
+    unit = str(quantity.attrs.get("units", "1"))
+    values = np.abs(quantity.values[np.isfinite(quantity.values)])
+    largest = float(values.max()) if values.size else 0.0
+    if unit not in ("s", "J", "A", "V", "F") or largest == 0.0 or largest >= 1.0:
+        return 1.0, unit
+    step, prefix = max((p for p in _PREFIXES if p[0] <= largest), default=_PREFIXES[0])
+    return 1 / step, prefix.replace("u", "µ") + unit

@@ -1,0 +1,167 @@
+"""The samples of a sweep as the fits read them: outcomes counted, responses one at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from nandcosim.errors import InputError
+from nandcosim.spice.status import Status
+
+__all__ = ["Samples", "open_samples"]
+
+#: Variables of a store that are no response.
+BOOKKEEPING = ("status", "reason")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A sweep's samples.
+
+    Attributes
+    ----------
+    store : xarray.Dataset
+        Dims: the axes, then ``sample``; interpolated axes increase.
+    spec : dict
+        The sweep's spec.
+    digest : str
+        Of the store.
+    status : ndarray of int8, shape (axes..., samples)
+    """
+
+    store: xr.Dataset
+    spec: dict[str, Any]
+    digest: str
+    status: NDArray[np.int8] = field(repr=False)
+
+    @property
+    def circuit(self) -> str:
+        """Name of the circuit."""
+        return str(self.spec["circuit"])
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names of the axes, in the order of the arrays' dimensions."""
+        return tuple(str(dim) for dim in self.store["status"].dims if dim != "sample")
+
+    @property
+    def response_names(self) -> tuple[str, ...]:
+        """Names of the responses."""
+        return tuple(str(name) for name in self.store.data_vars if name not in BOOKKEEPING)
+
+    @property
+    def paired(self) -> bool:
+        """Whether sample k shares its random numbers between all grid points."""
+        return bool(self.spec.get("common_random_numbers", False))
+
+    @property
+    def ok(self) -> NDArray[np.bool_]:
+        """Which samples succeeded, shape (axes..., samples)."""
+        return np.asarray(self.status == Status.OK)
+
+    @property
+    def n(self) -> NDArray[np.int64]:
+        """Successful samples, shape (axes...)."""
+        return np.asarray(self.ok.sum(axis=-1))
+
+    @property
+    def not_run(self) -> NDArray[np.int64]:
+        """Samples without an attempt, shape (axes...)."""
+        return np.asarray((self.status == Status.NOT_RUN).sum(axis=-1))
+
+    @property
+    def failed(self) -> NDArray[np.int64]:
+        """Samples that were run and did not succeed, whatever the reason, shape (axes...)."""
+        return np.asarray(self.status.shape[-1] - self.n - self.not_run)
+
+    def status_counts(self) -> dict[str, int]:
+        """Samples of every status that occurs, by its label."""
+        counts = np.bincount(self.status.ravel().astype(np.intp), minlength=len(Status))
+        return {each.label: int(counts[each]) for each in Status if counts[each]}
+
+    def response(self, name: str) -> NDArray[np.float64]:
+        """Values of a response, shape (axes..., samples)."""
+        return np.asarray(self.store[name].values, dtype=np.float64)
+
+    def describe(self, name: str) -> dict[str, str]:
+        """Attributes ``units`` and ``long_name`` of a response."""
+        attributes = self.store[name].attrs
+        return {
+            "units": str(attributes.get("units", "1")),
+            "long_name": str(attributes.get("long_name", name)),
+        }
+
+
+def open_samples(
+    source: str | os.PathLike[str] | xr.Dataset, exact: tuple[str, ...] = ()
+) -> Samples:
+    """Open a sweep's store for fitting.
+
+    Parameters
+    ----------
+    source : path, SweepStore or xarray.Dataset
+        A dataset has the layout of `nandcosim.sweep.open_store`.
+    exact : tuple of str
+        Numeric axes that are never interpolated although they may hold floats.
+
+    Raises
+    ------
+    InputError
+        If it is no store of a sweep.
+    """
+    if isinstance(source, xr.Dataset):
+        store, digest, where = source, _content_digest(source), "dataset"
+    else:  # here, so that looking up a table does not import Dask
+        from nandcosim.sweep.store import open_store, store_digest
+
+        store, digest, where = open_store(source), store_digest(source), os.fspath(source)
+    spec = _spec(store, where)
+    if "status" not in store or "sample" not in store["status"].dims:
+        raise InputError(f"{where}: no variable 'status' with a dim 'sample', expected a sweep")
+    dims = store["status"].dims
+    for name, variable in store.data_vars.items():
+        if variable.dims != dims:
+            raise InputError(f"{where}: {name} has dims {variable.dims}, expected {dims}")
+    missing = [dim for dim in dims if dim != "sample" and dim not in store.coords]
+    if missing:
+        raise InputError(f"{where}: the axis {missing[0]!r} has no coordinate")
+    if dims[-1] != "sample":
+        store = store.transpose(..., "sample")
+    for dim in store["status"].dims[:-1]:
+        linear = store[dim].dtype.kind == "f" and dim not in exact
+        store[dim].attrs["interpolation"] = "linear" if linear else "exact"
+        if linear:
+            store = store.sortby(dim)
+    status = np.asarray(store["status"].values, dtype=np.int8)
+    return Samples(store, spec, digest, status)
+
+
+def _spec(store: xr.Dataset, where: str) -> dict[str, Any]:
+    text = store.attrs.get("spec")
+    try:
+        spec = json.loads(text) if isinstance(text, str) else None
+    except json.JSONDecodeError:
+        spec = None
+    if not isinstance(spec, Mapping) or "circuit" not in spec:
+        raise InputError(f"{where}: no attribute 'spec' with a circuit, expected a sweep's store")
+    return dict(spec)
+
+
+def _content_digest(store: xr.Dataset) -> str:
+    """SHA-256 over the spec and the data of a dataset in memory."""
+    total = hashlib.sha256(str(store.attrs.get("spec")).encode())
+    for name in sorted(str(each) for each in store.variables):
+        if name == "reason":
+            continue
+        values = np.ascontiguousarray(store[name].values)
+        total.update(f"{name} {values.dtype.str} {values.shape}".encode())
+        total.update(values.tobytes())
+    return f"dataset:{total.hexdigest()}"

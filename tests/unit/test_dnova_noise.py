@@ -1,0 +1,155 @@
+"""Stored errors are fixed for a cell's lifetime; read noise is drawn anew and reproducible."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtr
+
+pytest.importorskip("numba")
+
+from nandcosim.errors import InputError
+from nandcosim.systems.dnova import kernels
+from nandcosim.systems.dnova.noise import (
+    LEVEL_PARTS,
+    SensingNoise,
+    StoredCells,
+    read_deficits,
+    store_cells,
+)
+from nandcosim.systems.dnova.score import METRICS, Accumulator, score_deficits
+
+
+def test_stored_errors_have_the_asked_spread_and_are_independent() -> None:
+    codes = np.random.default_rng(0).integers(0, 16, (500, 200))
+    cells = store_cells(codes, 0.2, seed=1)
+    error = cells.original / LEVEL_PARTS - codes
+    other = cells.complemented / LEVEL_PARTS - (15 - codes)
+    n = codes.size
+    for e in (error, other):
+        assert abs(e.mean()) < 5 * 0.2 / np.sqrt(n)
+        assert abs(e.std() - 0.2) < 5 * 0.2 / np.sqrt(2 * n)
+    assert abs(np.corrcoef(error.ravel(), other.ravel())[0, 1]) < 5 / np.sqrt(n)
+
+
+def test_stored_errors_are_a_function_of_seed_and_row() -> None:
+    codes = np.random.default_rng(0).integers(0, 16, (20_000, 3))
+    whole = store_cells(codes, 0.3, seed=5)
+    part = store_cells(codes[:17_000], 0.3, seed=5)
+    np.testing.assert_array_equal(part.original, whole.original[:17_000])
+    np.testing.assert_array_equal(part.complemented, whole.complemented[:17_000])
+    assert (store_cells(codes, 0.3, seed=6).original != whole.original).mean() > 0.9
+
+
+def test_perfect_cells_hold_their_codes() -> None:
+    codes = np.random.default_rng(0).integers(0, 16, (30, 9))
+    original, complemented = store_cells(codes, 0.0, seed=0).effective_levels(0.0)
+    np.testing.assert_array_equal(original, codes)
+    np.testing.assert_array_equal(complemented, 15 - codes)
+
+
+@given(
+    stored=st.lists(st.integers(-800, 5000), min_size=1, max_size=30),
+    trip=st.integers(-300, 300),
+    applied=st.integers(-2, 20),
+)
+def test_effective_level_states_the_margin_rule(stored: list[int], trip: int, applied: int) -> None:
+    cells = np.array([stored], dtype=np.int16)
+    effective, _ = StoredCells(cells, cells).effective_levels(trip / LEVEL_PARTS)
+    margin = applied - 0.5 - cells / LEVEL_PARTS
+    np.testing.assert_array_equal(effective < applied, margin > trip / LEVEL_PARTS)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    dim=st.integers(1, 200),
+    m=st.integers(1, 16),
+    alpha=st.integers(0, 4),
+    metric=st.sampled_from(sorted(METRICS)),
+    latch=st.sampled_from([None, 2, 4]),
+)
+def test_vanishing_read_noise_leaves_the_stored_error(
+    seed: int, dim: int, m: int, alpha: int, metric: str, latch: int | None
+) -> None:
+    draw = np.random.default_rng(seed)
+    query = draw.integers(0, 16, dim)
+    stored = store_cells(np.clip(query + draw.integers(-3, 4, (40, dim)), 0, 15), 0.4, seed)
+    # Even parts stored and an odd trip margin: no read is exactly on the fence.
+    cells = StoredCells(stored.original // 2 * 2, stored.complemented // 2 * 2)
+    trip = 25 / LEVEL_PARTS
+    rule = {
+        "alpha": alpha,
+        "m": m,
+        "metric": metric,
+        "accumulator": Accumulator(cells=64, latch_bits=latch),
+    }
+    noise = SensingNoise.from_margins(0.4, {m: trip}, {m: 1e-6})
+    got = read_deficits(cells, query, np.arange(40), np.arange(40), noise, key=(1,), **rule)
+    original, complemented = cells.effective_levels(trip)
+    expected = score_deficits(original, query, complemented=complemented, **rule)
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("margin", [-0.5, 0.5])
+@pytest.mark.parametrize("m", [1, 4])
+def test_a_group_passes_as_often_as_its_margin_says(margin: float, m: int) -> None:
+    n, trip, spread = 20_000, 0.1, 0.4
+    query = np.full(m, 7)
+    code = 8 if margin > 0 else 9  # against an applied level of 9
+    cells = store_cells(np.full((n, m), code), 0.0, seed=0)
+    noise = SensingNoise.from_margins(0.0, {m: trip}, {m: spread})
+    rows = np.arange(n)
+    rule = {"alpha": 2, "m": m, "metric": "ubs", "key": (3, 4)}
+    failed = read_deficits(cells, query, rows, rows, noise, **rule).mean()
+    # One decision error a group, not one a cell.
+    chance = 1 - ndtr((margin - trip) / spread)
+    assert abs(failed - chance) < 4.5 * np.sqrt(chance * (1 - chance) / n)
+
+
+def test_reads_depend_on_key_id_and_group_only() -> None:
+    draw = np.random.default_rng(2)
+    query = draw.integers(0, 16, 96)
+    cells = store_cells(np.clip(query + draw.integers(-2, 3, (50, 96)), 0, 15), 0.2, seed=0)
+    noise = SensingNoise.from_margins(0.2, None, {2: 0.3})
+    rule = {"alpha": 2, "m": 2, "accumulator": Accumulator(latch_bits=None)}
+    ids = np.arange(50)
+    first = read_deficits(cells, query, ids, ids, noise, key=(1, 2), **rule)
+    order = draw.permutation(50)
+    moved = StoredCells(cells.original[order], cells.complemented[order])
+    again = read_deficits(moved, query, np.argsort(order)[10:30], order, noise, key=(1, 2), **rule)
+    np.testing.assert_array_equal(again, first[10:30])
+    other = read_deficits(cells, query, ids, ids, noise, key=(1, 3), **rule)
+    assert (other != first).mean() > 0.5
+
+
+def test_read_numbers_are_uniform_and_uncorrelated() -> None:
+    vectors, groups = np.arange(300), np.arange(300)
+    out = np.empty((300, 300))
+    kernels.read_uniforms(np.uint64(99), vectors, groups, out)
+    counts = np.histogram(out, bins=20, range=(0, 1))[0]
+    chi2 = np.sum((counts - out.size / 20) ** 2 / (out.size / 20))
+    assert chi2 < 19 + 5 * np.sqrt(2 * 19)
+    for left, right in ((out[1:], out[:-1]), (out[:, 1:], out[:, :-1])):
+        correlation = np.corrcoef(left.ravel(), right.ravel())[0, 1]
+        assert abs(correlation) < 5 / np.sqrt(left.size)
+
+
+def test_margins_are_looked_up_not_guessed() -> None:
+    noise = SensingNoise.from_margins(0.2, {1: 0.05, 4: 0.1}, {1: 0.02, 4: 0.03})
+    assert noise.trip_margin(4) == 0.1
+    assert noise.read_sigma(1) == 0.02
+    with pytest.raises(InputError, match=r"m = 2: characterised only for m = 1, 4"):
+        noise.trip_margin(2)
+    assert SensingNoise(0.3).trip_margin(16) == 0.0
+    assert hash(noise) == hash(
+        SensingNoise.from_margins(0.2, {4: 0.1, 1: 0.05}, {4: 0.03, 1: 0.02})
+    )
+
+
+@pytest.mark.parametrize("sigma", [-0.1, float("nan")])
+def test_impossible_noise_is_refused(sigma: float) -> None:
+    with pytest.raises(InputError, match="sigma and spreads >= 0"):
+        SensingNoise(sigma)
