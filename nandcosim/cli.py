@@ -126,7 +126,7 @@ def simulate(
                 "status": outcome.status.label,
                 "reason": outcome.reason,
                 "responses": {k: _finite(v) for k, v in outcome.responses.items()},
-                "seconds": outcome.seconds,
+                "cpu_seconds": outcome.cpu_seconds,
             }
         )
     else:

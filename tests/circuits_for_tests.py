@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -131,12 +132,36 @@ class BadlyMeasuredCircuit(RCDischarge):
 
 
 class SlowCircuit(RCDischarge):
-    """Takes a tenth of a second a sample, so that a test can interfere."""
+    """Takes a twentieth of a second a sample, so that a test can interfere."""
 
     name = "slow"
 
     def elements(self, params: Any, knobs: Mapping[str, np.ndarray]) -> dict[str, float]:
-        time.sleep(0.1)
+        time.sleep(0.05)
+        return super().elements(params, knobs)
+
+
+class HangingCircuit(RCDischarge):
+    """Never returns where the knob ``kill`` is positive, and heeds no time limit."""
+
+    name = "hanging"
+
+    def elements(self, params: Any, knobs: Mapping[str, np.ndarray]) -> dict[str, float]:
+        if knobs["kill"][0] > 0:
+            threading.Event().wait()
+        return super().elements(params, knobs)
+
+
+class StuckLibraryCircuit(RCDischarge):
+    """Leaves libngspice as if it had not stopped, where the knob ``kill`` is positive."""
+
+    name = "stuck_library"
+
+    def elements(self, params: Any, knobs: Mapping[str, np.ndarray]) -> dict[str, float]:
+        if knobs["kill"][0] > 0:
+            from nandcosim.spice.shared import SharedBackend
+
+            SharedBackend._dead = "libngspice did not stop"
         return super().elements(params, knobs)
 
 

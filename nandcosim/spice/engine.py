@@ -52,15 +52,15 @@ class Outcome:
     responses : dict of str to float
         Every wanted response; NaN where it is undefined or the run failed.
     waveforms : Waveforms
-    seconds : float
-        Wall time inside ngspice's analysis.
+    cpu_seconds : float
+        CPU time inside ngspice's analysis.
     """
 
     status: Status
     reason: str
     responses: dict[str, float]
     waveforms: Waveforms
-    seconds: float = 0.0
+    cpu_seconds: float = 0.0
 
 
 class Engine:
@@ -160,11 +160,11 @@ def measure(
     declared = [r for r in circuit.responses_declared if wanted is None or r.name in wanted]
     missing = {r.name: float("nan") for r in declared}
     if raw.status is not Status.OK:
-        return Outcome(raw.status, raw.reason, missing, raw.waveforms, raw.seconds)
+        return Outcome(raw.status, raw.reason, missing, raw.waveforms, raw.cpu_seconds)
     measured = circuit.responses(raw.waveforms, params)
     responses = {r.name: float(measured[r.name]) for r in declared}
     undefined = [r.name for r in declared if not r.optional and not np.isfinite(responses[r.name])]
     if undefined:
         reason = f"response {', '.join(undefined)} is undefined on this waveform"
-        return Outcome(Status.UNDEFINED_RESPONSE, reason, responses, raw.waveforms, raw.seconds)
-    return Outcome(Status.OK, "", responses, raw.waveforms, raw.seconds)
+        return Outcome(Status.UNDEFINED_RESPONSE, reason, responses, raw.waveforms, raw.cpu_seconds)
+    return Outcome(Status.OK, "", responses, raw.waveforms, raw.cpu_seconds)

@@ -69,8 +69,8 @@ class RawResult:
         What was computed, also for a run that died midway (for looking at, not for measuring).
     stopped_early : bool
         The analysis ended at its ``stop_when`` condition.
-    seconds : float
-        Wall time inside ngspice's analysis.
+    cpu_seconds : float
+        CPU time inside ngspice's analysis.
     log : tuple of str
         Everything ngspice wrote.
     """
@@ -79,7 +79,7 @@ class RawResult:
     reason: str
     waveforms: Waveforms
     stopped_early: bool = False
-    seconds: float = 0.0
+    cpu_seconds: float = 0.0
     log: tuple[str, ...] = field(default=(), repr=False)
 
     def require_ok(self) -> RawResult:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 __all__ = ["DISTRIBUTIONS", "Distribution"]
 
@@ -60,14 +60,20 @@ def _truncated_normal(z: np.ndarray, p: Values) -> np.ndarray:
     if p["std"] == 0:
         return np.full_like(z, p["mean"])
     a, b = (p["low"] - p["mean"]) / p["std"], (p["high"] - p["mean"]) / p["std"]
-    u = special.ndtr(z)
-    return np.asarray(stats.truncnorm.ppf(u, a, b, loc=p["mean"], scale=p["std"]))
+    # Phi rounds to 1 in the upper tail: a window up there is mirrored to the lower one.
+    side = 1.0 if a <= 0 else -1.0
+    if side < 0:
+        a, b, z = -b, -a, -z
+    below = special.ndtr(a)
+    u = below + (special.ndtr(b) - below) * special.ndtr(z)
+    values = p["mean"] + p["std"] * side * special.ndtri(u)
+    return np.asarray(np.clip(values, p["low"], p["high"]))
 
 
 def _student_t(z: np.ndarray, p: Values) -> np.ndarray:
     # The distribution is symmetric; going through the lower tail keeps the far
     # upper one exact, where Phi(z) rounds to 1.
-    tail = stats.t.ppf(special.ndtr(-np.abs(z)), p["df"])
+    tail = special.stdtrit(p["df"], special.ndtr(-np.abs(z)))
     return np.asarray(p["mean"] - p["scale"] * np.sign(z) * tail)
 
 

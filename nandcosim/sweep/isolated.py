@@ -23,14 +23,17 @@ from typing import IO, Any
 
 from nandcosim.errors import SimulationError
 from nandcosim.spice.status import Status
-from nandcosim.sweep.simulation import Job, SampleResult, parsed, simulate_sample
-from nandcosim.sweep.store import Chunk
+from nandcosim.sweep.chunk import Chunk, Job
+from nandcosim.sweep.simulation import SampleResult, parsed, simulate_sample
 
 __all__ = ["simulate_isolated"]
 
 #: Seconds beyond a sample's own time limit after which a silent child is killed: the
-#: limit is then not being kept, because native code hangs. Covers start-up too.
+#: limit is then not being kept, because native code hangs.
 GRACE = 60.0
+
+#: Seconds a child may take to start; imports on a busy network file system are slow.
+START_LIMIT = 600.0
 
 
 def simulate_isolated(job: Job) -> list[SampleResult]:
@@ -60,17 +63,19 @@ def _run_child(job: Job) -> dict[int, SampleResult]:
     results: dict[int, SampleResult] = {}
     current: int | None = None
     hung = False
+    patience = START_LIMIT
     with tempfile.TemporaryFile() as noise, _child(noise) as child:
         messages = _messages(child, job)
         while True:
             try:
-                message = messages.get(timeout=job.time_limit + GRACE)
+                message = messages.get(timeout=patience)
             except queue.Empty:
                 hung = True
                 child.kill()
                 break
             if message is None:
                 break
+            patience = job.time_limit + GRACE
             if "error" in message:
                 raise SimulationError(message["error"])
             if "start" in message:

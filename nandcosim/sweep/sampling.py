@@ -18,7 +18,6 @@ from functools import lru_cache
 
 import numpy as np
 from scipy import special
-from scipy.stats import qmc
 
 from nandcosim.spice.circuit import Circuit, Knob, Params
 from nandcosim.sweep.distributions import DISTRIBUTIONS, Distribution
@@ -99,6 +98,8 @@ def normal_scores(spec: SweepSpec, point: int, k: int, dimensions: int) -> np.nd
 
 @lru_cache(maxsize=2)
 def _latin_hypercube(seed: int, stream: int, samples: int, dimensions: int) -> np.ndarray:
+    from scipy.stats import qmc  # slow to import, and plain Monte Carlo needs none of it
+
     sequence = np.random.SeedSequence(seed, spawn_key=(stream,))
     generator = np.random.Generator(np.random.PCG64(sequence))
     return np.asarray(qmc.LatinHypercube(d=dimensions, rng=generator).random(samples))
@@ -108,6 +109,8 @@ class _SobolSequence:
     """A scrambled Sobol sequence that can be read at any position."""
 
     def __init__(self, seed: int, stream: int, dimensions: int) -> None:
+        from scipy.stats import qmc
+
         sequence = np.random.SeedSequence(seed, spawn_key=(stream,))
         generator = np.random.Generator(np.random.PCG64(sequence))
         self._engine = qmc.Sobol(d=dimensions, scramble=True, rng=generator)

@@ -18,33 +18,12 @@ from nandcosim.spice.circuit import Circuit
 from nandcosim.spice.engine import BackendName, Engine
 from nandcosim.spice.installation import NgspiceNotFoundError
 from nandcosim.spice.status import Status
+from nandcosim.sweep.chunk import ChunkResult, Job
 from nandcosim.sweep.registry import load_circuit
 from nandcosim.sweep.sampling import draw
 from nandcosim.sweep.spec import SweepSpec
-from nandcosim.sweep.store import Chunk, ChunkResult
 
-__all__ = ["Job", "SampleResult", "collect", "parsed", "simulate_sample"]
-
-
-@dataclass(frozen=True)
-class Job:
-    """A chunk to be run, small enough to send with every task.
-
-    Attributes
-    ----------
-    spec : str
-        `SweepSpec.canonical_json`.
-    chunk : Chunk
-    backend : str
-        ``shared`` or ``process``.
-    time_limit : float
-        Seconds a sample.
-    """
-
-    spec: str
-    chunk: Chunk
-    backend: BackendName
-    time_limit: float
+__all__ = ["SampleResult", "collect", "parsed", "simulate_sample"]
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +36,10 @@ import zarr.errors
 from nandcosim.errors import InputError, NandcosimError
 from nandcosim.spice.circuit import Circuit
 from nandcosim.spice.status import Status
+from nandcosim.sweep.chunk import Chunk, ChunkResult
 from nandcosim.sweep.spec import SweepSpec, base_params, checked_points
 
-__all__ = ["Chunk", "ChunkResult", "SweepStore", "open_store", "status", "store_digest"]
+__all__ = ["SweepStore", "open_store", "status", "store_digest"]
 
 #: Version of the layout above.
 FORMAT = 1
@@ -51,35 +51,6 @@ MIN_CHUNK, USUAL_CHUNK, MAX_CHUNK = 10, 100, 1000
 #: Chunks that a sweep should have at least, to keep workers busy, and at most, since each
 #: is a few files.
 FEWEST_CHUNKS, MOST_CHUNKS = 50, 10_000
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Work that is written together: samples of one grid point.
-
-    Attributes
-    ----------
-    point : int
-        Number of the grid point.
-    start, stop : int
-        Range of samples of the store's chunk.
-    samples : tuple of int
-        Those that are to be run.
-    """
-
-    point: int
-    start: int
-    stop: int
-    samples: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class ChunkResult:
-    """Outcome of the samples of a `Chunk`, all of shape (len(samples),)."""
-
-    status: np.ndarray
-    reason: list[str]
-    responses: dict[str, np.ndarray]
 
 
 class SweepStore(os.PathLike[str]):

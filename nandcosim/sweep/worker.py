@@ -14,10 +14,10 @@ from dataclasses import replace
 from distributed import Worker, WorkerPlugin
 
 from nandcosim.spice.engine import BackendName
+from nandcosim.sweep.chunk import ChunkResult, Job
 from nandcosim.sweep.isolated import simulate_isolated
 from nandcosim.sweep.provenance import versions
-from nandcosim.sweep.simulation import Job, SampleResult, collect, parsed, simulate_sample
-from nandcosim.sweep.store import ChunkResult
+from nandcosim.sweep.simulation import SampleResult, collect, parsed, simulate_sample
 
 __all__ = [
     "THREAD_LIMITS",

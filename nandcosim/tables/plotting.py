@@ -170,7 +170,7 @@ def _draw_pass_probability(panel: Axes, dataset: xr.Dataset, name: str) -> None:
 
 def _draw_trip_margin(panel: Axes, dataset: xr.Dataset, name: str) -> None:
     _draw_limits(panel, dataset, name)
-    panel.set_title("Trip margin, cells exact")
+    panel.set_title("Trip margin at threshold spread 0")
 
 
 def _draw_limits(panel: Axes, dataset: xr.Dataset, name: str) -> None:

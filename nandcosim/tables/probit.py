@@ -8,8 +8,9 @@ by Fisher scoring (McCullagh and Nelder, Generalized Linear Models, 2nd ed., sec
 
 Where the outcomes are separated (all fail below some margin and all pass above) the
 likelihood has no maximum: it keeps rising as the spread goes to 0. Then the spread is
-reported as 0 with the upper limit of its profile likelihood, and the location by the
-bracket it lies in.
+reported as 0 with the upper limit of its profile likelihood, and the location as the
+middle of the bracket it lies in. If exactly one margin has both outcomes, any spread up
+to that limit fits equally well, and half the limit is reported.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class ProbitFit:
     kind : FitKind
     location, location_se, location_low, location_high : float
     spread, spread_se, spread_low, spread_high : float
-        For `FitKind.SEPARATED` the spread is 0, its error NaN and its limits one-sided.
+        For `FitKind.SEPARATED` the spread's error is NaN and its lower limit 0; the
+        location's error is that of a uniform distribution between its limits.
     correlation : float
         Between the errors of location and spread.
     fitted : ndarray, shape (margins,)
@@ -183,8 +185,9 @@ def deviance_residuals(passes: ArrayLike, n: ArrayLike, fitted: ArrayLike) -> Fl
     """
     k, total, p = (np.asarray(each, float) for each in (passes, n, fitted))
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = xlogy(k, k / (total * p)) + xlogy(total - k, (total - k) / (total * (1 - p)))
-    signed = np.sign(k - total * p) * np.sqrt(2 * np.maximum(share, 0.0))
+        passed = np.where(k > 0, k * np.log(k / (total * p)), 0.0)
+        failed = np.where(k < total, (total - k) * np.log((total - k) / (total * (1 - p))), 0.0)
+    signed = np.sign(k - total * p) * np.sqrt(2 * np.maximum(passed + failed, 0.0))
     return np.where((total > 0) & np.isfinite(p), signed, np.nan)
 
 
@@ -303,23 +306,27 @@ def _separated(x: Floats, k: Floats, n: Floats, confidence: float) -> ProbitFit:
         )
         return best + supremum - threshold
 
-    spread_high = np.exp(_root(lost_at_spread, np.log(1e-3 * gap), np.log(10 * span)))
-    location = (low + high) / 2
-    if mixed:  # the location sits at the mixed margin, to within a spread that may be 0
-        reach = 3 * spread_high + gap
-        low = _root(lost_at_location, location - 1e-6 * gap, location - reach)
-        high = _root(lost_at_location, location + 1e-6 * gap, location + reach)
-    fitted = np.where(n > 0, np.where(x == location, p, pass_model(x, location, 0.0)), np.nan)
+    spread_high = float(np.exp(_root(lost_at_spread, np.log(1e-3 * gap), np.log(10 * span))))
+    if not mixed:
+        location, spread = (low + high) / 2, 0.0
+    else:
+        # Every spread below its limit fits equally well, with a location that puts the
+        # mixed margin at its observed fraction: take the middle of that ridge.
+        at, reach = low, 3 * spread_high + gap
+        spread = spread_high / 2
+        location = at - spread * float(ndtri(p[x == at][0]))
+        low = _root(lost_at_location, at - 1e-6 * gap, at - reach)
+        high = _root(lost_at_location, at + 1e-6 * gap, at + reach)
     return ProbitFit(
         FitKind.SEPARATED,
-        fitted,
+        np.where(n > 0, pass_model(x, location, spread), np.nan),
         location,
         float((high - low) / np.sqrt(12)),  # standard deviation of a uniform distribution
         low,
         high,
-        0.0,
+        spread,
         spread_low=0.0,
-        spread_high=float(spread_high),
+        spread_high=spread_high,
     )
 
 

@@ -100,7 +100,7 @@ def render_summary(summary: dict[str, Any]) -> str:
     ]
     for name, axis in summary["axes"].items():
         lines.append(
-            f"  {name:<12} {_values(axis['values'])} {axis['units']}".rstrip()
+            f"  {name:<12} {_values(axis['values'])} {_unit(axis)}".rstrip()
             + f"  ({axis['interpolation']})"
         )
     lines.append("quantities")
@@ -111,7 +111,7 @@ def render_summary(summary: dict[str, Any]) -> str:
         if entry["undefined"]:
             gaps = f", undefined at {entry['undefined']} of {entry['size']}"
         over = ", ".join(entry["dims"]) or "-"
-        lines.append(f"  {name:<24} {span} {entry['units']}{gaps}  over {over}")
+        lines.append(f"  {name:<24} {span} {_unit(entry)}{gaps}  over {over}")
     fit = summary["fit"]
     if fit is not None:
         kinds = ", ".join(f"{count} {kind}" for kind, count in fit["kinds"].items())
@@ -121,6 +121,10 @@ def render_summary(summary: dict[str, Any]) -> str:
                 lines.append(f"  {key.replace('_', ' ')} {fit[key]:.3g}")
     lines += [f"not fitted: {name}: {why}" for name, why in summary["not_fitted"].items()]
     return "\n".join(lines)
+
+
+def _unit(entry: dict[str, Any]) -> str:
+    return "" if entry["units"] == "1" else str(entry["units"])
 
 
 def _is_ancillary(name: str) -> bool:

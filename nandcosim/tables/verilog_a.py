@@ -99,7 +99,8 @@ def _exported(dataset: xr.Dataset) -> list[str]:
 
 def _pieces(table: CalibrationTable, name: str) -> Iterator[_Piece]:
     quantity = table.dataset[name]
-    text = [str(d) for d in quantity.dims if quantity[d].dtype.kind == "U"]
+    # Text, and true or false: no simulator interpolates these, so each gets its own module.
+    text = [str(d) for d in quantity.dims if quantity[d].dtype.kind in "Ub"]
     for values in product(*(quantity[axis].values.tolist() for axis in text)):
         fixed: dict[str, object] = dict(zip(text, values, strict=True))
         piece = quantity.sel(fixed)
@@ -162,16 +163,16 @@ def _data_file(piece: _Piece, table: CalibrationTable) -> str:
 
 def _module(piece: _Piece) -> str:
     quantity = piece.quantity
-    unit = str(quantity.attrs["units"])
+    unit = str(quantity.attrs["units"]).replace("1", "(a pure number)")
     scale = SCALES.get(unit, 1.0)
     dims = [str(dim) for dim in quantity.dims]
     inputs = [dim for dim in dims if quantity[dim].attrs["interpolation"] == "linear"]
     ports = [*inputs, "value"]
-    arguments = ", ".join(f"V({dim})" if dim in inputs else dim for dim in dims)
+    arguments = ", ".join(f"V({dim})" if dim in inputs else f"at_{dim}" for dim in dims)
     control = ",".join("1E" for _ in dims) + ";1"
     call = f'$table_model({arguments}, "{piece.module}.tbl", "{control}")'
     lines = [
-        f"// {quantity.attrs['long_name']}; value: 1 V = {scale!r} {unit}",
+        f"// {quantity.attrs['long_name']}; value: 1 V = {scale:g} {unit}",
         *(
             f"// {dim}: 1 V = 1 {quantity[dim].attrs.get('units', '1')}, {_span(quantity[dim])}"
             for dim in inputs
@@ -193,7 +194,10 @@ def _span(axis: xr.DataArray) -> str:
 
 
 def _parameter(axis: xr.DataArray) -> str:
-    """A parameter that takes the tabulated values only."""
+    """A parameter that takes the tabulated values only.
+
+    Its name has a prefix because simulators read a parameter ``m`` as a multiplier.
+    """
     values = axis.values.tolist()
     if axis.dtype.kind != "i":
         raise InputError(f"axis {axis.name!r}: holds no integers, cannot be a parameter")
@@ -203,4 +207,4 @@ def _parameter(axis: xr.DataArray) -> str:
         if high - low > 1
     ]
     allowed = " ".join([f"from [{values[0]}:{values[-1]}]", *gaps])
-    return f"  parameter integer {axis.name} = {values[0]} {allowed};"
+    return f"  parameter integer at_{axis.name} = {values[0]} {allowed};"

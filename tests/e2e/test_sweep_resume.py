@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ import pytest
 import xarray as xr
 from distributed import Client, LocalCluster
 
-from nandcosim.errors import InputError
+from nandcosim.errors import InputError, SimulationError
 from nandcosim.progress import Progress
 from nandcosim.spice.status import Status
 from nandcosim.sweep import (
     draw,
+    isolated,
     load_circuit,
     open_store,
     parse_spec,
@@ -29,6 +31,7 @@ from nandcosim.sweep import (
     status,
     store_digest,
 )
+from nandcosim.sweep.chunk import Chunk, Job
 from nandcosim.sweep.spec import SweepSpec
 
 TESTS = Path(__file__).parents[1]
@@ -248,12 +251,50 @@ def test_sample_that_kills_its_process_costs_itself_only(
     )
 
 
+def test_library_that_no_longer_answers_costs_one_sample(
+    undisturbed: xr.Dataset, tmp_path: Path
+) -> None:
+    """The worker cannot load a second library; its later samples run in child processes."""
+    spec = spec_of("StuckLibraryCircuit")
+    hit = victims(spec)
+    store = run_sweep(spec, tmp_path / "s.zarr", workers=1, chunk=20)
+    data = data_of(store)
+    codes = data.status.values.reshape(hit.shape)
+    np.testing.assert_array_equal(codes, np.where(hit, Status.CRASHED, Status.OK))
+    names = ["t_half", "v_end"]
+    alive = data.status == Status.OK
+    xr.testing.assert_identical(data[names], undisturbed[names].where(alive))
+
+
+def test_isolated_sample_that_hangs_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_of("HangingCircuit")
+    point, k = np.argwhere(victims(spec))[0]
+    samples = tuple(sorted({0, int(k), SAMPLES - 1}))
+    job = Job(spec.canonical_json(), Chunk(int(point), 0, SAMPLES, samples), "shared", 3.0)
+    monkeypatch.setattr(isolated, "GRACE", 0.0)
+    results = dict(zip(samples, isolated.simulate_isolated(job), strict=True))
+    assert results.pop(int(k)).status is Status.TIMEOUT
+    assert {result.status for result in results.values()} == {Status.OK}
+
+
+def test_isolated_process_that_cannot_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_of()
+    job = Job(spec.canonical_json(), Chunk(0, 0, SAMPLES, (0, 1)), "shared", 3.0)
+    unknown = replace(job, spec=job.spec.replace("RCDischarge", "NoSuchCircuit"))
+    with pytest.raises(SimulationError, match="NoSuchCircuit"):
+        isolated.simulate_isolated(unknown)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(SimulationError, match="ended before its first one: exit code 1"):
+        isolated.simulate_isolated(job)
+
+
 # ------------------------------------------------------------------ kill
 
 RUN = """
 import sys
 sys.path[:0] = [{root!r}, {tests!r}]
 from nandcosim.sweep import run_sweep
+from nandcosim.sweep.chunk import Chunk, Job
 from nandcosim.sweep.spec import SweepSpec
 
 def report(progress):

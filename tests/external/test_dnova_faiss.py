@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nandcosim.systems.dnova.ivf import IvfIndex, exact_neighbours, normalised
+
 faiss = pytest.importorskip("faiss")
 pytest.importorskip("numba")
-
-from nandcosim.systems.dnova.ivf import IvfIndex, exact_neighbours, normalised
 
 
 @pytest.fixture(scope="module")

@@ -126,7 +126,7 @@ def test_interrupted_work_ends_with_the_same_bits(
     assert not (tmp_path / "cut.npy").exists()
     (partial,) = tmp_path.glob("cut.npy.*.part")
     with partial.open("ab") as file:  # as if killed inside a write
-        file.write(b"half a row")
+        file.write(bytes(384 * 4) + b"half a row")
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(InputError, match="another process is writing"):
             encode_corpus(source, tmp_path / "cut.npy", threads=1, progress=False)

@@ -165,6 +165,7 @@ def test_a_broken_gcide_index_is_named(tmp_path: Path) -> None:
     [
         ("nervousness", "the state of being nervous", True),
         ("unking", "to cause to cease to be a king", True),
+        ("king", "a pirate, one of the vikings", True),
         ("boil", "to be agitated by heat, as a boiler", True),
         ("dawn", "the break of day", False),
         ("durably", "in a lasting manner; with long continuance", False),

@@ -45,7 +45,7 @@ def test_worked_example_complement_rejects_what_the_lower_bound_lets_through() -
     assert score_deficits(STORED, QUERY, alpha=2, m=4, metric="ubs+lbs").tolist() == [0]
 
 
-codes = st.integers(0, 10_000).map(lambda seed: np.random.default_rng(seed))
+codes = st.integers(0, 10_000).map(np.random.default_rng)
 
 
 @given(draw=codes, dim=st.integers(1, 300), alpha=st.integers(0, 16))
@@ -145,7 +145,7 @@ def test_what_is_refused(kwargs: dict, message: str) -> None:
 
 
 def test_accumulator_refuses_impossible_widths() -> None:
-    with pytest.raises(InputError, match="latch_bits = 0, allowed: 1 .. 15"):
+    with pytest.raises(InputError, match=r"latch_bits = 0, allowed: 1 \.\. 15"):
         Accumulator(latch_bits=0)
     with pytest.raises(InputError, match="cells = 0"):
         Accumulator(cells=0)

@@ -13,8 +13,9 @@ import pytest
 from nandcosim.errors import InputError, NandcosimError
 from nandcosim.spice.status import Status
 from nandcosim.sweep import load_circuit, open_store, parse_spec, status, store_digest
+from nandcosim.sweep.chunk import Chunk, ChunkResult
 from nandcosim.sweep.spec import SweepSpec
-from nandcosim.sweep.store import Chunk, ChunkResult, SweepStore
+from nandcosim.sweep.store import SweepStore
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # circuits_for_tests
 

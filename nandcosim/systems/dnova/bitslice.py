@@ -201,14 +201,14 @@ def candidate_deficits(
 
     accumulator = accumulator or Accumulator()
     check_sensing(m, alpha, accumulator.cells)
-    stored = np.ascontiguousarray(original, dtype=np.int16)
-    codes = _query_codes(query, stored.shape[1])
-    width = accumulator.latch_width(stored.shape[1], m)
-    out = np.zeros(stored.shape[0], dtype=np.int64)
+    stored = _by_dimension(original)
+    codes = _query_codes(query, stored.shape[0])
+    width = accumulator.latch_width(stored.shape[0], m)
+    out = np.zeros(stored.shape[1], dtype=np.int64)
     for sense in senses_of(metric):
         cells, applied, flip = stored, *_perfect(sense, codes, alpha, levels)
         if sense.complemented and complemented is not None:
-            cells, flip = np.ascontiguousarray(complemented, dtype=np.int16), False
+            cells, flip = _by_dimension(complemented), False
             applied = sense.applied_levels(codes, alpha, levels)
         kernels.score_levels(cells, applied, flip, sense.inverted, m, accumulator.cells, width, out)
     if accumulator.merge_bits is not None:
@@ -225,6 +225,10 @@ def _perfect(
     """
     applied = sense.applied_levels(codes, alpha, levels)
     return (levels - applied, True) if sense.complemented else (applied, False)
+
+
+def _by_dimension(levels: ArrayLike) -> NDArray[np.int16]:
+    return np.ascontiguousarray(np.asarray(levels).T, dtype=np.int16)
 
 
 def _query_codes(query: ArrayLike, dim: int) -> NDArray[np.int64]:

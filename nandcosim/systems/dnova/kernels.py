@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 - a compiled loop takes rows and planes as plain arguments
 # mypy: disable-error-code="no-untyped-def"
 """Compiled loops of DTS scoring.
 
@@ -427,8 +426,9 @@ def score_levels(levels, thresholds, invert_cell, invert_group, m, cells, latch_
 
     Parameters
     ----------
-    levels : integer array (k, D)
-        Effective levels of the candidates.
+    levels : int16 array (D, k)
+        Effective levels of the candidates, one row a dimension so that the loops
+        run along the candidates.
     thresholds : int64 array (D,)
         A cell conducts iff level < threshold.
     invert_cell, invert_group : bool
@@ -438,21 +438,25 @@ def score_levels(levels, thresholds, invert_cell, invert_group, m, cells, latch_
     out : int64 array (k,)
         Incremented.
     """
-    k, dim = levels.shape
-    limit = (1 << latch_bits) - 1
-    blocked = np.empty(dim, np.uint8)
-    for i in range(k):
-        for d in range(dim):
-            blocked[d] = (levels[i, d] >= thresholds[d]) != invert_cell
-        for start in range(0, dim, cells):
-            end = min(dim, start + cells)
-            deficit = 0
-            for first in range(start, end, m):
-                fails = 0
-                for d in range(first, min(end, first + m)):
-                    fails |= blocked[d]
-                deficit += (fails != 0) != invert_group
-            out[i] += min(deficit, limit)
+    dim, k = levels.shape
+    limit = np.int16((1 << latch_bits) - 1)
+    deficit = np.empty(k, np.int16)
+    fails = np.empty(k, np.int16)
+    flip_cell, flip_group = np.int16(invert_cell), np.int16(invert_group)
+    for start in range(0, dim, cells):
+        end = min(dim, start + cells)
+        deficit[:] = 0
+        for first in range(start, end, m):
+            fails[:] = 0
+            for d in range(first, min(end, first + m)):
+                threshold = np.int16(thresholds[d])
+                row = levels[d]
+                for i in range(k):
+                    fails[i] |= np.int16(row[i] >= threshold) ^ flip_cell
+            for i in range(k):
+                deficit[i] += fails[i] ^ flip_group
+        for i in range(k):
+            out[i] += min(deficit[i], limit)
 
 
 # --------------------------------------------------------------------------

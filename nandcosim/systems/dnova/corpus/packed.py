@@ -62,9 +62,11 @@ def quantise(vectors: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np
     codes : ndarray, shape (n, D), int8
         Within -127 to 127; every vector's largest component has magnitude 127.
     scale : ndarray, shape (n,), float32
-        Zero vectors have scale 0.
+        0 for zero vectors, and for those below 1.5e-36, whose scale float32 cannot
+        hold to full precision: they become zero.
     """
     scale = (np.abs(vectors).max(axis=1) / _INT8_MAX).astype(np.float32)
+    scale[scale < np.finfo(np.float32).tiny] = 0
     step = np.where(scale > 0, scale, 1)[:, None]
     return np.clip(np.rint(vectors / step), -_INT8_MAX, _INT8_MAX).astype(np.int8), scale
 

@@ -80,7 +80,7 @@ def cosine_error(stored: Corpus, exact: Corpus) -> tuple[float, float]:
 
 
 def reencoded(corpus: Corpus, precision: Precision = "fp32", progress: bool = True) -> Corpus:
-    """The same corpus with float32 vectors made afresh from its texts; `precision` as in `encode`."""
+    """The same corpus with vectors made afresh from its texts, as `encode` makes them."""
     if corpus.texts is None or corpus.query_texts is None:
         raise InputError(f"corpus {corpus.name!r} holds no texts to encode")
     return replace(
