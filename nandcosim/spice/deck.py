@@ -24,6 +24,9 @@ OPTIONS: dict[str, str] = {
     "noacct": "",
     # Junction gmin would leak more than a blocked string conducts (1 pS x 256 junctions).
     "gmin": "1e-15",
+    # Leaves a transistor's linearisation as it was while its voltages hardly move: a quarter
+    # to a third less work, crossing times within 7e-4 (tested against it switched off).
+    "bypass": "1",
 }
 
 

@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from pydantic import (
@@ -337,7 +337,7 @@ class _Checker:
                 return value
             raise self._error(key, f"found {value!r}, expected a single value")
         number = self._quantity(value, unit, key)
-        is_whole = self.fields[name].annotation is int and number.is_integer()
+        is_whole = number.is_integer() and not _accepts_real(self.fields[name].annotation)
         return int(number) if is_whole else number
 
     def _quantity(self, value: Any, unit: str, key: str) -> float:
@@ -439,7 +439,7 @@ class _Checker:
                 f"{key}.target",
                 _unknown(name, [*self.knobs, *self.fields], kinds="knobs and parameters"),
             )
-        if self.fields[name].annotation is not float:
+        if not _accepts_real(self.fields[name].annotation):
             raise self._error(
                 f"{key}.target", f"{name!r} takes no real number, so it cannot be random"
             )
@@ -639,6 +639,11 @@ def checked_points(grid_shape: tuple[int, ...]) -> Iterator[int]:
     for axis, length in enumerate(grid_shape):
         stride = math.prod(grid_shape[axis + 1 :])
         yield from (i * stride for i in range(length))
+
+
+def _accepts_real(annotation: Any) -> bool:
+    """Whether a parameter annotated so takes any real number: ``float``, ``float | None``."""
+    return annotation is float or float in get_args(annotation)
 
 
 # ------------------------------------------------------------ error texts

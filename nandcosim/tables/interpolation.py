@@ -118,7 +118,7 @@ def _place_linear(axis: xr.DataArray, given: xr.DataArray, extrapolate: bool, wh
     grid, unit = axis.values, axis.attrs.get("units", "")
     if given.dtype.kind not in "iufb":
         raise InputError(
-            f"{where}: {axis.name} = {given.values.flat[0]!r}, expected a number in {unit}"
+            f"{where}: {axis.name} = {str(given.values.flat[0])!r}, expected a number in {unit}"
         )
     values = np.asarray(given.values, dtype=float)
     low, high = float(grid[0]), float(grid[-1])

@@ -27,6 +27,7 @@ from collections.abc import Callable
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from nandcosim.errors import InputError
 from nandcosim.tables.intervals import normal_quantile
@@ -34,7 +35,11 @@ from nandcosim.tables.probit import FitKind, pass_model
 
 __all__ = ["perturb"]
 
-Draw = Callable[[xr.Dataset, str, np.random.Generator], np.ndarray]
+Floats = NDArray[np.float64]
+
+#: Values by variable: those that have been redrawn replace the table's own.
+Values = dict[str, np.ndarray]
+Draw = Callable[[xr.Dataset, Values, str, np.random.Generator], Values]
 
 
 def perturb(dataset: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
@@ -59,100 +64,102 @@ def perturb(dataset: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
     InputError
         If a variable asks to be redrawn in a way this version does not know.
     """
-    drawn = dataset.copy()
+    how = {
+        str(name): str(variable.attrs["perturb"])
+        for name, variable in sorted(dataset.variables.items(), key=lambda item: str(item[0]))
+        if "perturb" in variable.attrs
+    }
+    values: Values = {str(name): dataset.variables[name].values for name in dataset.data_vars}
+    redrawn: Values = {}
+    for name, way in how.items():
+        if way not in {**_DRAWN, **_DERIVED}:
+            raise InputError(f"table: {name}: found perturb {way!r}, this version knows it not")
     for step in (_DRAWN, _DERIVED):  # what is computed comes after what it is computed from
-        for name in sorted(str(each) for each in dataset.data_vars):
-            how = dataset[name].attrs.get("perturb")
-            if how is not None and how not in {**_DRAWN, **_DERIVED}:
-                raise InputError(f"table: {name}: found perturb {how!r}, this version knows it not")
-            if how in step:
-                values = step[how](drawn, name, rng)
-                drawn[name] = drawn[name].copy(data=_physical(values, drawn[name]))
-    drawn.attrs["perturbed"] = 1
-    return drawn
+        for name in (each for each in how if how[each] in step and each not in redrawn):
+            for each, new in step[how[name]](dataset, values, name, rng).items():
+                redrawn[each] = values[each] = _physical(new, dataset.variables[each])
+    return dataset.assign(
+        {n: (dataset[n].dims, new, dataset[n].attrs) for n, new in redrawn.items()}
+    ).assign_attrs(perturbed=1)
 
 
-def _physical(values: np.ndarray, quantity: xr.DataArray) -> np.ndarray:
+def _physical(values: np.ndarray, quantity: xr.Variable) -> np.ndarray:
     low, high = quantity.attrs.get("valid_min"), quantity.attrs.get("valid_max")
     return values if low is None and high is None else np.clip(values, low, high)
 
 
-def _normal(table: xr.Dataset, name: str, rng: np.random.Generator) -> np.ndarray:
-    quantity = table[name]
-    error = table[quantity.attrs["standard_error"]].values
-    return np.asarray(quantity.values + error * rng.standard_normal(quantity.shape))
+def _normal(table: xr.Dataset, values: Values, name: str, rng: np.random.Generator) -> Values:
+    error = values[table[name].attrs["standard_error"]]
+    return {name: values[name] + error * rng.standard_normal(error.shape)}
 
 
-def _proportion(table: xr.Dataset, name: str, rng: np.random.Generator) -> np.ndarray:
-    n = table["n"].values
-    passes = np.where(n > 0, np.rint(table[name].values * n), 0.0)
-    return np.where(n > 0, rng.beta(passes + 0.5, n - passes + 0.5), np.nan)
+def _proportion(table: xr.Dataset, values: Values, name: str, rng: np.random.Generator) -> Values:
+    n = values["n"]
+    passes = np.where(n > 0, np.rint(values[name] * n), 0.0)
+    return {name: np.where(n > 0, rng.beta(passes + 0.5, n - passes + 0.5), np.nan)}
 
 
-def _decision(table: xr.Dataset, name: str, rng: np.random.Generator) -> np.ndarray:
-    """Location when called for it (first, by its name); it draws the spread along."""
-    partner = str(table[name].attrs["partner"])
-    location_name, spread_name = sorted((name, partner))
-    if name != location_name:
-        return np.asarray(table[name].values)  # drawn together with the location
-    location, spread = table[location_name], table[spread_name]
-    kind, shape = table["fit_kind"].values, location.shape
-    first, second = rng.standard_normal(shape), rng.standard_normal(shape)
-    rho = table["pass_correlation"].values
+def _decision(table: xr.Dataset, values: Values, name: str, rng: np.random.Generator) -> Values:
+    """Location and spread together."""
+    location, spread = sorted((name, str(table[name].attrs["partner"])))
+
+    def role(quantity: str, kind: str) -> Floats:
+        return np.asarray(values[table[quantity].attrs[kind]])
+
+    kind, rho = values["fit_kind"], values["pass_correlation"]
+    first, second = rng.standard_normal(kind.shape), rng.standard_normal(kind.shape)
     with np.errstate(invalid="ignore", divide="ignore"):
-        smooth = location.values + _of(table, location, "standard_error") * first
+        smooth = values[location] + role(location, "standard_error") * first
         score = rho * first + np.sqrt(1 - rho**2) * second
-        relative = _of(table, spread, "standard_error") / spread.values
-        wide = spread.values * np.exp(relative * score)
-        low, high = _of(table, location, "low"), _of(table, location, "high")
-        bracket = low + (high - low) * rng.random(shape)
-        sharp = np.abs(second) * _of(table, spread, "high") / normal_quantile()
+        wide = values[spread] * np.exp(role(spread, "standard_error") / values[spread] * score)
+        low, high = role(location, "low"), role(location, "high")
+        bracket = low + (high - low) * rng.random(kind.shape)
+        sharp = np.abs(second) * role(spread, "high") / normal_quantile()
     fits = [kind == FitKind.PROBIT, kind == FitKind.SEPARATED]
-    table[spread_name] = spread.copy(data=np.select(fits, [wide, sharp], np.nan))
-    return np.select(fits, [smooth, bracket], np.nan)
+    return {
+        location: np.select(fits, [smooth, bracket], np.nan),
+        spread: np.select(fits, [wide, sharp], np.nan),
+    }
 
 
-def _of(table: xr.Dataset, quantity: xr.DataArray, role: str) -> np.ndarray:
-    return np.asarray(table[quantity.attrs[role]].values)
+def _same_draw(table: xr.Dataset, values: Values, name: str, rng: np.random.Generator) -> Values:
+    attributes = table[name].attrs
+    source = table[attributes["source"]]
+    at = json.loads(attributes["at"])
+    index: list[int | slice] = [slice(None)] * source.ndim
+    for axis, value in at.items():
+        if axis in source.dims:
+            position = np.flatnonzero(source[axis].values == value)
+            index[source.dims.index(axis)] = int(position[0])
+        elif source[axis].item() != value:
+            raise InputError(
+                f"table: {name} belongs to {axis} = {value}, but the table has been reduced to "
+                f"{axis} = {source[axis].item()}; perturb it before using at()"
+            )
+    return {name: values[attributes["source"]][tuple(index)]}
 
 
-def _same_draw(table: xr.Dataset, name: str, rng: np.random.Generator) -> np.ndarray:
+def _pass_model(table: xr.Dataset, values: Values, name: str, rng: np.random.Generator) -> Values:
     quantity = table[name]
-    source = table[quantity.attrs["source"]]
-    at = json.loads(quantity.attrs["at"])
-    lost = [axis for axis in at if axis not in source.dims]
-    if any(source.coords[axis].item() != at[axis] for axis in lost):
-        raise InputError(
-            f"table: {name} belongs to {at}, but the table has been reduced to another "
-            f"{lost[0]}; perturb it before using at()"
-        )
-    chosen = source.sel({axis: value for axis, value in at.items() if axis in source.dims})
-    return np.asarray(chosen.transpose(*quantity.dims).values)
+    axis = quantity.attrs["axis"]
+    location, spread = values[quantity.attrs["location"]], values[quantity.attrs["spread"]]
+    if axis in quantity.dims:
+        at = quantity.dims.index(axis)
+        location, spread = np.expand_dims(location, at), np.expand_dims(spread, at)
+        shape = [-1 if dim == axis else 1 for dim in quantity.dims]
+        margin = table[axis].values.reshape(shape)
+    else:  # reduced to one margin
+        margin = table[axis].values
+    return {name: pass_model(margin, location, spread)}
 
 
-def _pass_model(table: xr.Dataset, name: str, rng: np.random.Generator) -> np.ndarray:
+def _ratio(table: xr.Dataset, values: Values, name: str, rng: np.random.Generator) -> Values:
     quantity = table[name]
-    attributes = quantity.attrs
-    order = [dim for dim in quantity.dims if dim != attributes["axis"]]
-    location, spread = (
-        table[attributes[role]].transpose(*order).values[..., np.newaxis]
-        for role in ("location", "spread")
-    )
-    if attributes["axis"] not in quantity.dims:  # reduced to one margin
-        margin = float(quantity.coords[attributes["axis"]])
-        return pass_model(margin, location[..., 0], spread[..., 0])
-    modelled = pass_model(table[attributes["axis"]].values, location, spread)
-    return np.moveaxis(modelled, -1, quantity.dims.index(attributes["axis"]))
-
-
-def _ratio(table: xr.Dataset, name: str, rng: np.random.Generator) -> np.ndarray:
-    quantity = table[name]
-    source = table[quantity.attrs["source"]]
-    axis, reference = quantity.attrs["axis"], quantity.attrs["reference"]
-    if axis not in source.dims:
-        return _normal(table, name, rng)
-    ratio = source / source.sel({axis: reference}, drop=True) - 1
-    return np.asarray(ratio.transpose(*quantity.dims).values)
+    axis, source = quantity.attrs["axis"], values[quantity.attrs["source"]]
+    if axis not in quantity.dims:
+        return _normal(table, values, name, rng)
+    reference = np.flatnonzero(table[axis].values == quantity.attrs["reference"])[:1]
+    return {name: source / np.take(source, reference, axis=quantity.dims.index(axis)) - 1}
 
 
 _DRAWN: dict[str, Draw] = {"normal": _normal, "proportion": _proportion, "decision": _decision}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ __all__ = ["draw", "plot"]
 #: Colours that stay apart with any colour vision (M. Okabe, K. Ito, 2008), dark first.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vP*"
+
+MAX_PANELS = 8
 
 #: Spread of the thresholds that is shown if the sweep has several: the nominal QLC condition.
 NOMINAL_SIGMA = 0.2
@@ -80,8 +82,8 @@ def draw(table: CalibrationTable, at: Mapping[str, float | str] | None = None) -
     figure = Figure(figsize=(5.2 * columns, 3.7 * rows), layout="constrained")
     FigureCanvasAgg(figure)
     axes = np.atleast_1d(figure.subplots(rows, columns)).ravel()
-    for panel, name in zip(axes, panels, strict=False):
-        PANELS.get(name, _draw_quantity)(panel, dataset, name)
+    for panel, (name, draw_panel) in zip(axes, panels.items(), strict=False):
+        draw_panel(panel, dataset, name)
         panel.grid(visible=True, color="0.9", linewidth=0.6)
         panel.set_axisbelow(True)
         panel.spines[["top", "right"]].set_visible(False)
@@ -100,7 +102,7 @@ def _fixed(table: CalibrationTable, at: dict[str, Any]) -> dict[str, Any]:
     """A value for every axis that is not drawn."""
     dataset = table.dataset
     first = next((d for d in dataset.dims if dataset[d].dtype.kind in "iuf"), None)
-    drawn = {"margin", "m"} if "margin" in dataset.dims else {first}
+    drawn = {"margin", "m"} if _is_sensing(dataset) else {first}
     for axis in dataset.dims:
         if axis in at or axis in drawn:
             continue
@@ -119,12 +121,22 @@ def _setting(axis: xr.DataArray, value: float | str) -> str:
     )
 
 
-def _panels(dataset: xr.Dataset) -> list[str]:
-    if "pass_probability" in dataset and "margin" in dataset.dims:
-        known = [name for name in PANELS if name in dataset]
-        return [n for n in known if n == "pass_probability" or dataset[n].ndim > 0]
+def _is_sensing(dataset: xr.Dataset) -> bool:
+    return "pass_probability" in dataset and {"margin", "m"} <= set(dataset.dims)
+
+
+def _panels(dataset: xr.Dataset) -> dict[str, Callable[[Axes, xr.Dataset, str], None]]:
+    """What is drawn, and how, by quantity."""
+    if _is_sensing(dataset):
+        return {name: how for name, how in _SENSING.items() if name in dataset}
     fitted = [str(n) for n in dataset.data_vars if "perturb" in dataset[n].attrs]
-    return [n for n in fitted if dataset[n].ndim > 0 and np.isfinite(dataset[n]).any()][:8]
+    drawable = [n for n in fitted if dataset[n].ndim > 0 and dataset[n].notnull().any()]
+    panels: dict[str, Callable[[Axes, xr.Dataset, str], None]]
+    panels = dict.fromkeys(drawable[:MAX_PANELS], _draw_quantity)
+    if "pass_probability" in panels and "margin" in dataset.dims:
+        panels["pass_probability"] = _draw_pass_probability
+        panels.pop("pass_fitted", None)
+    return panels
 
 
 def _groups(dataset: xr.Dataset) -> list[tuple[str, xr.Dataset]]:
@@ -244,7 +256,7 @@ def _draw_quantity(panel: Axes, dataset: xr.Dataset, name: str) -> None:
     panel.set(xlabel=_label(quantity[axis], str(axis)), ylabel=f"{name} [{unit}]")
 
 
-PANELS = {
+_SENSING = {
     "pass_probability": _draw_pass_probability,
     "trip_margin": _draw_trip_margin,
     "discharge_time": _draw_mean,

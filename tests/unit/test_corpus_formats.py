@@ -103,7 +103,8 @@ def test_beir_splits(tmp_path: Path) -> None:
     test = load_corpus(folder)
     assert test.query_ids == ("q0", "q2")
     assert test.relevance == ((1,), (5,))  # grade 0 is judged, but not relevant
-    assert test.texts is not None and test.texts[3] == "Title document 3"
+    assert test.texts is not None
+    assert test.texts[3] == "Title document 3"
     assert load_corpus(folder, split="train").relevance == ((2,),)
     assert load_corpus(folder, split="all").relevance == ((1,), (2,), (5,))
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import nandcosim.systems.dnova.corpus.formats as formats
 from nandcosim.errors import InputError
-from nandcosim.systems.dnova.corpus import exact_quality, load_corpus
+from nandcosim.systems.dnova.corpus import exact_quality, formats, load_corpus
 from nandcosim.systems.dnova.corpus.__main__ import main as quality_command
 from nandcosim.systems.dnova.corpus.dictionaries import (
     Definition,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
@@ -20,6 +21,7 @@ from nandcosim.systems.dnova.noise import (
     store_cells,
 )
 from nandcosim.systems.dnova.score import METRICS, Accumulator, score_deficits
+from nandcosim.tables.table import FORMAT, CalibrationTable
 
 
 def test_stored_errors_have_the_asked_spread_and_are_independent() -> None:
@@ -153,3 +155,32 @@ def test_margins_are_looked_up_not_guessed() -> None:
 def test_impossible_noise_is_refused(sigma: float) -> None:
     with pytest.raises(InputError, match="sigma and spreads >= 0"):
         SensingNoise(sigma)
+
+
+def sensing_table(**axes: list[float]) -> CalibrationTable:
+    """A table over m and any further axes, its values a known function of them."""
+    coords = {"m": [1, 2, 8], **axes}
+    dataset = xr.Dataset(coords=coords, attrs={"nandcosim_table": FORMAT, "circuit": "dts_sense"})
+    for axis in coords:
+        dataset[axis].attrs["interpolation"] = "exact" if axis == "m" else "linear"
+    shift = sum((dataset[axis] for axis in axes), xr.zeros_like(dataset["m"], dtype=float))
+    dataset["trip_margin"] = -0.1 + 0.05 * dataset["m"] + shift
+    dataset["read_sigma"] = 0.02 * dataset["m"] + shift
+    return CalibrationTable(dataset)
+
+
+def test_margins_come_from_a_calibration_table() -> None:
+    noise = SensingNoise.from_table(sensing_table(), sigma=0.25)
+    assert noise.sigma == 0.25
+    assert noise.trip_margin(8) == pytest.approx(0.3)
+    assert noise.read_sigma(2) == pytest.approx(0.04)
+    with pytest.raises(InputError, match="m = 4: characterised only for m = 1, 2, 8"):
+        noise.read_sigma(4)
+
+
+def test_a_table_with_more_axes_needs_a_place_on_them() -> None:
+    table = sensing_table(temperature=[0.0, 1.0])
+    with pytest.raises(InputError, match="trip_margin of the table varies with temperature"):
+        SensingNoise.from_table(table, sigma=0.2)
+    noise = SensingNoise.from_table(table, sigma=0.2, temperature=0.5)
+    assert noise.trip_margin(1) == pytest.approx(0.45)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from nandcosim.errors import InputError
-from nandcosim.sweep import SweepSpec, load_circuit, load_spec
+from nandcosim.sweep import SweepSpec, load_circuit, load_spec, parse_spec
 from nandcosim.sweep.spec import checked_points
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # circuits_for_tests
@@ -272,6 +274,15 @@ def test_spec_survives_its_canonical_text(tmp_path: Path) -> None:
     again = SweepSpec.model_validate_json(spec.canonical_json())
     assert again == spec
     assert again.digest == spec.digest
+
+
+def test_examples_of_the_documentation_are_valid() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text()
+    first, second = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert parse_spec(tomllib.loads(first)).grid_shape == (4, 4, 2, 3)
+    head = 'circuit = "dts_sense"\nsamples = 1\nseed = 1\n'
+    local, common = parse_spec(tomllib.loads(head + second)).random
+    assert (local.shared, common.shared) == (False, True)
 
 
 def test_large_grids_are_checked_along_every_axis() -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +31,9 @@ from scipy.special import ndtr
 from nandcosim.errors import InputError
 from nandcosim.systems.dnova.quantise import complement
 from nandcosim.systems.dnova.score import Accumulator, check_sensing, senses_of
+
+if TYPE_CHECKING:
+    from nandcosim.tables.table import CalibrationTable
 
 __all__ = ["LEVEL_PARTS", "SensingNoise", "StoredCells", "read_deficits", "store_cells"]
 
@@ -82,8 +85,8 @@ class SensingNoise:
         )
 
     @classmethod
-    def from_table(cls, table: Any, sigma: float) -> SensingNoise:
-        """From a calibration table of the sensing circuit.
+    def from_table(cls, table: CalibrationTable, sigma: float, **coords: Any) -> SensingNoise:
+        """From a calibration table of the sensing circuit, for every m it holds.
 
         Parameters
         ----------
@@ -91,14 +94,25 @@ class SensingNoise:
             With the variables `trip_margin` and `read_sigma` over `m`, in level spacings.
         sigma : float
             Standard deviation of a stored threshold, in level spacings.
+        **coords
+            Where on the table's other axes, e.g. the temperature.
+
+        Raises
+        ------
+        InputError
+            If the table lacks a variable, or varies along an axis not given.
         """
-        m = table.dataset["trip_margin"]["m"]
-        trips = table.lookup("trip_margin", m=m).to_numpy()
-        spreads = table.lookup("read_sigma", m=m).to_numpy()
-        sizes = m.to_numpy().tolist()
-        return cls.from_margins(
-            sigma, dict(zip(sizes, trips, strict=True)), dict(zip(sizes, spreads, strict=True))
-        )
+        sizes = table.dataset["m"]
+        margins = []
+        for name in ("trip_margin", "read_sigma"):
+            found = table.lookup(name, m=sizes, **coords)
+            if found.dims != ("m",):
+                axes = ", ".join(str(dim) for dim in found.dims if dim != "m")
+                raise InputError(
+                    f"sensing noise: {name} of the table varies with {axes}: say where"
+                )
+            margins.append(dict(zip(sizes.values.tolist(), found.values.tolist(), strict=True)))
+        return cls.from_margins(sigma, *margins)
 
     def trip_margin(self, m: int) -> float:
         """Mean margin at which half of the reads of m cells pass, in level spacings."""

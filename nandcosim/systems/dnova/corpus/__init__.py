@@ -7,6 +7,7 @@ collection   `Corpus`: documents, queries and judgements, checked on constructio
 formats      `load_corpus`: ``.npy``, ``.parquet``, ann-benchmarks HDF5, BEIR folders
 judgements   relevance judgement (qrels) files
 packed       the compact ``.npz`` that ships
+passages     text files to encode: ``.txt``, ``.csv``, ``.jsonl``
 encoder      `encode` and `encode_corpus`: text to vectors
 minilm       the sentence encoder as an ONNX graph
 quality      exact-search recall and reciprocal rank of a corpus

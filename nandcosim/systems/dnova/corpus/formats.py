@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from nandcosim.errors import InputError, MissingExtraError
 from nandcosim.systems.dnova.corpus.collection import Corpus, Metric
-from nandcosim.systems.dnova.corpus.encoder import encode_corpus, read_passages
+from nandcosim.systems.dnova.corpus.encoder import encode_corpus
 from nandcosim.systems.dnova.corpus.judgements import ALL, find_qrels, read_qrels
 from nandcosim.systems.dnova.corpus.packed import read_packed
+from nandcosim.systems.dnova.corpus.passages import read_passages
 
 __all__ = ["SHIPPED", "load_corpus"]
 
