@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nandcosim.sweep.execute import run_sweep
+    from nandcosim.sweep.parse import load_spec, parse_spec
     from nandcosim.sweep.registry import circuit_names, load_circuit
     from nandcosim.sweep.sampling import draw
-    from nandcosim.sweep.spec import RandomVariable, SweepSpec, load_spec, parse_spec
+    from nandcosim.sweep.spec import RandomVariable, SweepSpec
     from nandcosim.sweep.store import SweepStore, open_store, status, store_digest
 
 __all__ = [
@@ -33,9 +34,10 @@ __all__ = [
 
 _MODULES = {
     "execute": ("run_sweep",),
+    "parse": ("load_spec", "parse_spec"),
     "registry": ("circuit_names", "load_circuit"),
     "sampling": ("draw",),
-    "spec": ("RandomVariable", "SweepSpec", "load_spec", "parse_spec"),
+    "spec": ("RandomVariable", "SweepSpec"),
     "store": ("SweepStore", "open_store", "status", "store_digest"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -34,9 +34,10 @@ from nandcosim.spice.deck import OPTIONS
 from nandcosim.spice.engine import BACKENDS, BackendName
 from nandcosim.spice.status import Status
 from nandcosim.sweep.chunk import Chunk, ChunkResult, Job
+from nandcosim.sweep.parse import load_spec
 from nandcosim.sweep.provenance import host
 from nandcosim.sweep.registry import load_circuit
-from nandcosim.sweep.spec import SweepSpec, load_spec
+from nandcosim.sweep.spec import SweepSpec
 from nandcosim.sweep.store import SweepStore
 from nandcosim.sweep.worker import (
     THREAD_LIMITS,

@@ -54,8 +54,9 @@ def from_json(path: str | os.PathLike[str]) -> CalibrationTable:
         If the file cannot be read or is no table.
     """
     path = Path(path)
+    text = _read(path)
     try:
-        document = json.loads(_read(path))
+        document = json.loads(text)
         variables = {
             part: {
                 name: (entry["dims"], _from_plain(entry["data"], entry["dtype"]), entry["attrs"])

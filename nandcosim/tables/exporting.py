@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Callable
@@ -64,5 +65,6 @@ def _write_text(
             write(table, file)
         draft.replace(path)
     finally:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it is gone, or never came to be
+            draft.unlink()
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -181,7 +182,8 @@ class CalibrationTable:
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
         finally:
-            draft.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it is gone, or never came to be
+                draft.unlink()
         return path
 
     @classmethod

@@ -115,9 +115,9 @@ def test_sense_amplifier_trips_where_the_paper_says(engine) -> None:
 
 def test_bitline_slope_is_string_current_over_capacitance(engine) -> None:
     """dV/dt = I/C on a bitline of 100 times the string's capacitance, at the trip point."""
-    params = DTS.Params(m=2, c_bl=4e-12, t_sense=400e-6, max_step=2e-6)
+    params = DTS.Params(m=2, c_bl=4e-12, t_pre=100e-6, t_sense=400e-6, max_step=2e-6)
     wave = engine.sample(DTS, params, wanted=BIT | {"v_strobe"}).waveforms
-    near = (np.abs(wave["v(bl)"] - 0.4) < 0.05) & (wave.time > 3e-6)
+    near = (np.abs(wave["v(bl)"] - 0.4) < 0.05) & (wave.time > params.t_pre)
     assert near.sum() >= 5
     slope = np.polyfit(wave.time[near], wave["v(bl)"][near], 1)[0]
     held = engine.sample(NandString(), NandString.Params(m=2, v_bl=0.4))

@@ -80,7 +80,7 @@ MARGINALS = {
 @pytest.mark.parametrize("name", MARGINALS)
 def test_marginal_is_the_one_asked_for(name: str) -> None:
     parameters, expected = MARGINALS[name]
-    distribution = name.split()[0]
+    distribution = name.split(maxsplit=1)[0]
     entry = {"target": "excess", "distribution": distribution, **parameters, "correlation": 0.5}
     values = excess(spec_of(entry))
     for cell in range(4):

@@ -148,6 +148,15 @@ def test_the_seed_names_the_noise(index: IvfIndex, queries: np.ndarray) -> None:
         assert (first.scores != other.scores).any()
 
 
+def test_asking_twice_reads_afresh_but_stores_once(index: IvfIndex, queries: np.ndarray) -> None:
+    twice = np.repeat(queries[:1], 2, axis=0)
+    rule = {"m": (1, 1, 1), "nprobe": NLIST, "k2": 80, "k1": 30}
+    read = index.search(twice, noise=READS, **rule)
+    assert (read.scores[0] != read.scores[1]).any()
+    stored = index.search(twice, noise=NOISE, **rule)
+    np.testing.assert_array_equal(stored.ids[0], stored.ids[1])
+
+
 def test_noise_of_nothing_is_no_noise(index: IvfIndex, queries: np.ndarray) -> None:
     rule = {"nprobe": 4, "k2": 80, "k1": 30}
     np.testing.assert_array_equal(

@@ -111,6 +111,16 @@ def test_a_group_passes_as_often_as_its_margin_says(margin: float, m: int) -> No
     assert abs(failed - chance) < 4.5 * np.sqrt(chance * (1 - chance) / n)
 
 
+def test_the_two_senses_of_a_cell_are_read_independently() -> None:
+    n = 10_000
+    cells = store_cells(np.full((n, 1), 7), 0.0, seed=0)
+    # A trip margin equal to the margin: either sense fails every second time.
+    noise = SensingNoise.from_margins(0.0, {1: 1.5}, {1: 0.3})
+    rows = np.arange(n)
+    deficits = read_deficits(cells, np.array([7]), rows, rows, noise, key=(1,), alpha=2, m=1)
+    assert abs(np.mean(deficits == 1) - 0.5) < 5 * 0.5 / np.sqrt(n)
+
+
 def test_reads_depend_on_key_id_and_group_only() -> None:
     draw = np.random.default_rng(2)
     query = draw.integers(0, 16, 96)

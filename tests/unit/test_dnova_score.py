@@ -36,6 +36,12 @@ def test_worked_example_lower_bound() -> None:
     assert lbs(STORED, QUERY, alpha=2, m=1).tolist() == [[True, False, True, True]]
 
 
+def test_the_printed_lower_bound_passes_its_boundary_and_the_strict_one_does_not() -> None:
+    stored, query = np.array([[4], [5], [6]]), np.array([7])
+    assert lbs(stored, query, alpha=2, m=1).ravel().tolist() == [False, True, True]
+    assert lbs(stored, query, alpha=2, m=1, strict=True).ravel().tolist() == [False, False, True]
+
+
 def test_worked_example_complement_rejects_what_the_lower_bound_lets_through() -> None:
     # Complements 7, 11, 10, 7 against 8 + 2, 8 + 2, 11 + 2, 8 + 2: 11 is too high.
     upper = ubs(complement(STORED), complement(QUERY), alpha=2, m=4)

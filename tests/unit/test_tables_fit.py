@@ -66,8 +66,9 @@ def test_discharge_time_is_that_of_passing_samples() -> None:
     known = dataset.sel(margin=1.5)
     expected = discharge_time(dataset["m"])
     assert (abs(known.discharge_time - expected) < 4 * known.discharge_time_se).all()
-    assert (abs(known.discharge_penalty - 0.01 * (dataset["m"] - 1))
-            <= 4 * known.discharge_penalty_se).all()
+    assert (
+        abs(known.discharge_penalty - 0.01 * (dataset["m"] - 1)) <= 4 * known.discharge_penalty_se
+    ).all()
     assert (known.discharge_penalty.sel(m=1) == 0).all()
     assert (known.discharge_penalty_se.sel(m=1) == 0).all()
 
@@ -145,7 +146,7 @@ def test_axis_finer_than_the_noise_brackets_the_trip_margin() -> None:
 def test_without_exact_cells_there_is_no_read_noise() -> None:
     table = fit(sensing_store(samples=50, sigmas=(0.1, 0.2)))
     assert "read_sigma" not in table.dataset
-    with pytest.raises(InputError, match="read_sigma was not fitted: .*smallest sigma is 0.1"):
+    with pytest.raises(InputError, match=r"read_sigma was not fitted: .*smallest sigma is 0\.1"):
         table.lookup("read_sigma", m=1)
     chosen = table.dataset.pass_location.sel(sigma=0.1)
     assert np.array_equal(table.dataset.trip_margin, chosen)

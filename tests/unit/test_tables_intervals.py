@@ -34,9 +34,7 @@ def test_wilson_without_samples_knows_nothing() -> None:
     assert high[1] < 1.0
 
 
-@given(
-    st.integers(0, 50), st.integers(0, 50), st.integers(0, 20), st.integers(0, 20)
-)
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 20), st.integers(0, 20))
 def test_failed_samples_widen_to_cover_either_outcome(
     passes: int, fails: int, failed: int, would_pass: int
 ) -> None:

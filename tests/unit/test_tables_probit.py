@@ -41,16 +41,15 @@ def test_agrees_with_a_general_optimiser() -> None:
         return -float(np.sum(passes * norm.logcdf(z) + (n - passes) * norm.logsf(z)))
 
     start = [0.0, np.log(0.5)]
-    best = minimize(minus_log_likelihood, start, method="Nelder-Mead", options={"xatol": 1e-10,
-                    "fatol": 1e-12})
+    best = minimize(
+        minus_log_likelihood, start, method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-12}
+    )
     fit = fit_probit(margin, passes, n)
     assert fit.location == pytest.approx(best.x[0], abs=1e-6)
     assert fit.spread == pytest.approx(np.exp(best.x[1]), rel=1e-6)
 
 
-@given(
-    shift=st.floats(-100, 100), scale=st.floats(1e-3, 1e3), seed=st.integers(0, 2**16)
-)
+@given(shift=st.floats(-100, 100), scale=st.floats(1e-3, 1e3), seed=st.integers(0, 2**16))
 @settings(max_examples=30, deadline=None)
 def test_moves_and_scales_with_the_margin(shift: float, scale: float, seed: int) -> None:
     margin = np.linspace(-1, 1, 7)
@@ -97,9 +96,7 @@ def test_one_mixed_margin_is_fitted_exactly(passes: int) -> None:
 @pytest.mark.parametrize(
     ("passes", "low", "high"), [([9, 9, 9], -np.inf, -1.0), ([0, 0, 0], 1.0, np.inf)]
 )
-def test_one_sided_outcomes_bound_the_location(
-    passes: list[int], low: float, high: float
-) -> None:
+def test_one_sided_outcomes_bound_the_location(passes: list[int], low: float, high: float) -> None:
     fit = fit_probit([-1, 0, 1], passes, [9] * 3)
     assert fit.kind is FitKind.ONE_SIDED
     assert np.isnan(fit.location)
@@ -157,7 +154,5 @@ def test_deviance_residuals_are_defined_in_the_tails() -> None:
 
 def test_pass_model_of_a_sharp_decision_is_a_step() -> None:
     assert pass_model([-1, 0, 1], 0.0, 0.0).tolist() == [0.0, 0.5, 1.0]
-    assert pass_model([[0.0], [1.0]], [0.0, 1.0], 1.0) == pytest.approx(
-        norm.cdf([[0, -1], [1, 0]])
-    )
+    assert pass_model([[0.0], [1.0]], [0.0, 1.0], 1.0) == pytest.approx(norm.cdf([[0, -1], [1, 0]]))
     assert np.isnan(pass_model(0.0, np.nan, 0.0))
