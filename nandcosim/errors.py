@@ -44,10 +44,14 @@ class MissingExtraError(InputError):
     """
 
     def __init__(self, what: str, package: str, extra: str) -> None:
+        self._parts = (what, package, extra)
         super().__init__(
             f"{what} needs the package {package!r}, which is not installed: "
             f"pip install 'nandcosim[{extra}]'"
         )
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
+        return type(self), self._parts  # comes back whole from a worker process
 
 
 class SimulationError(NandcosimError):

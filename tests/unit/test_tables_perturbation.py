@@ -11,7 +11,7 @@ from nandcosim.tables import CalibrationTable, FitKind, Tables, fit, pass_model
 from tests.unit.tables_stores import sensing_store
 
 TABLE = fit(sensing_store(samples=100))
-DRAWS = 400
+DRAWS = 250
 
 
 def drawn(table: CalibrationTable, *names: str) -> list[np.ndarray]:
@@ -22,7 +22,7 @@ def drawn(table: CalibrationTable, *names: str) -> list[np.ndarray]:
 
 
 def check_moments(values: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> None:
-    """Mean within 4.5 of its standard errors, deviation within 20 % (5.7 of its own)."""
+    """Mean within 4.5 of its standard errors, deviation within 20 % (4.5 of its own)."""
     error = 4.5 * deviation / DRAWS**0.5
     assert (abs(values.mean(axis=0) - mean) <= error).all()
     assert values.std(axis=0, ddof=1) == pytest.approx(deviation, rel=0.2)

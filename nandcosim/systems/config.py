@@ -1,0 +1,123 @@
+"""Configuration fields of a system model: unit, origin, and values that may be axes."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from nandcosim.errors import InputError, unknown_name
+from nandcosim.units import to_unit
+
+__all__ = ["SystemConfig", "setting"]
+
+
+def setting(default: Any, *, unit: str, meaning: str, origin: str) -> Any:
+    """Declare one field of a `SystemConfig`.
+
+    Parameters
+    ----------
+    default : Any
+        A value, or a tuple of values, which makes the field an axis.
+    unit : str
+        ``"1"`` for pure numbers, ``""`` for text.
+    meaning : str
+        One line.
+    origin : str
+        Starts with ``stated:``, ``derived:``, ``measured:``, ``sourced:``, ``assumed:`` or
+        ``calibrated:``.
+    """
+    extra: dict[str, Any] = {"unit": unit, "origin": origin}
+    return Field(default, description=meaning, json_schema_extra=extra)
+
+
+class SystemConfig(BaseModel):
+    """Immutable configuration; a field given as a list or tuple is an axis of the result."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _sequence_is_axis(cls, value: Any) -> Any:
+        if not isinstance(value, (list, tuple)):
+            return value
+        if not value:
+            raise ValueError("an axis needs at least one value")
+        if len(set(value)) < len(value):
+            raise ValueError("an axis has a value twice")
+        return tuple(value)
+
+    @property
+    def axes(self) -> dict[str, tuple[Any, ...]]:
+        """Fields that are axes, with their values."""
+        fields = type(self).model_fields
+        return {n: getattr(self, n) for n in fields if isinstance(getattr(self, n), tuple)}
+
+    def points(self) -> Iterator[tuple[tuple[int, ...], Self]]:
+        """Every combination of axis values: its index on the axes and its configuration."""
+        axes = self.axes
+        for index in itertools.product(*(range(len(values)) for values in axes.values())):
+            chosen = {name: axes[name][i] for name, i in zip(axes, index, strict=True)}
+            yield index, self.model_copy(update=chosen)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any], where: str) -> Self:
+        """Build from what a person wrote: ``{"alpha": "1,2,3"}`` or values of a TOML file.
+
+        Raises
+        ------
+        InputError
+            One line naming `where`, the key, what was found and what is allowed.
+        """
+        values = {name: cls._parsed(name, found, where) for name, found in settings.items()}
+        return cls.checked(values, where)
+
+    @classmethod
+    def checked(cls, values: Mapping[str, Any], where: str) -> Self:
+        """Build from values of the right types, with pydantic's error in one line."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            message = str(first["msg"]).removeprefix("Value error, ")
+            name = str(first["loc"][0]) if first["loc"] else ""
+            found = f"{name}: found {values.get(name)!r}, " if name else ""
+            raise InputError(f"{where}: {found}{message[:1].lower()}{message[1:]}") from None
+
+    @classmethod
+    def from_toml(cls, path: Path, settings: Mapping[str, Any] | None = None) -> Self:
+        """Build from a TOML file, overridden by `settings`.
+
+        Raises
+        ------
+        InputError
+            If the file is not there, no TOML, or a value is wrong.
+        """
+        try:
+            document = tomllib.loads(path.read_text())
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(f"{path}: no valid TOML: {error}") from None
+        where = str(path) if not settings else f"{path} with --set"
+        return cls.from_settings({**document, **(settings or {})}, where)
+
+    @classmethod
+    def _parsed(cls, name: str, found: Any, where: str) -> Any:
+        if name not in cls.model_fields:
+            raise InputError(f"{where}: {name}: {unknown_name(name, cls.model_fields)}")
+        if isinstance(found, str) and "," in found:
+            found = [part.strip() for part in found.split(",")]
+        if isinstance(found, list):
+            return [cls._parsed(name, part, where) for part in found]
+        extra = cls.model_fields[name].json_schema_extra
+        assert isinstance(extra, dict)
+        unit = str(extra["unit"])
+        if unit == "" or isinstance(found, bool):
+            return str(found)
+        number = to_unit(found, unit, f"{where}: {name}")
+        return int(number) if number.is_integer() else number

@@ -1,0 +1,105 @@
+"""What a D-NOVA evaluation may be asked to vary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from nandcosim.systems.config import SystemConfig, setting
+from nandcosim.systems.dnova.quantise import parse_range
+
+__all__ = ["Config", "group_sizes"]
+
+
+def group_sizes(dts: str) -> tuple[int, int, int]:
+    """``"242"`` or ``"16-8-16"`` to the group sizes (m1, m2, m3) of the three stages.
+
+    Raises
+    ------
+    ValueError
+        If the text is neither.
+    """
+    text = str(dts)
+    parts = text.split("-") if "-" in text else list(text)
+    if len(parts) != 3 or not all(re.fullmatch(r"[1-9]\d*", part) for part in parts):
+        raise ValueError(f"{text!r} is no stage triple; allowed are such as 242 or 16-8-16")
+    m1, m2, m3 = (int(part) for part in parts)
+    return m1, m2, m3
+
+
+def _like(check: Callable[[str], object]) -> AfterValidator:
+    def validate(value: str) -> str:
+        check(value)
+        return value
+
+    return AfterValidator(validate)
+
+
+_Triple = Annotated[str, _like(group_sizes)]
+_Range = Annotated[str, _like(parse_range)]
+_Count = Annotated[int, Field(ge=1)]
+_Spread = Annotated[float, Field(ge=0.0, le=5.0)]
+_Noise = Literal["none", "table"]
+_Metric = Literal["dts", "ubs+lbs", "ubs"]
+
+
+class Config(SystemConfig):
+    """Fields of `nandcosim.systems.dnova.evaluate`; a list or tuple makes an axis."""
+
+    dts: _Triple | tuple[_Triple, ...] = setting(
+        "242",
+        unit="",
+        meaning="wordlines sensed at once in stages 1, 2, 3 (m1 m2 m3)",
+        origin="stated: section 6.6, D-NOVA is DTS242",
+    )
+    alpha: _Count | tuple[_Count, ...] = setting(
+        2, unit="1", meaning="tolerance in levels", origin="stated: section 5.4"
+    )
+    metric: _Metric | tuple[_Metric, ...] = setting(
+        "dts", unit="", meaning="which bounds score", origin="stated: section 3.2"
+    )
+    value_range: _Range | tuple[_Range, ...] = setting(
+        "sigma:9",
+        unit="",
+        meaning="range of the embedding that the INT4 levels span",
+        origin="assumed: not stated; where recall peaks at alpha = 2 with 4-bit deficits",
+    )
+    nlist: _Count | tuple[_Count, ...] = setting(
+        128,
+        unit="1",
+        meaning="inverted lists",
+        origin="assumed: square root of the shipped corpus' size (section 5.1 has 1024 and up)",
+    )
+    nprobe: _Count | tuple[_Count, ...] = setting(
+        (1, 2, 4, 8, 16, 32),
+        unit="1",
+        meaning="lists probed",
+        origin="assumed: up to a quarter of the lists",
+    )
+    k2: _Count | tuple[_Count, ...] = setting(
+        1000, unit="1", meaning="candidates of stage 2", origin="stated: section 5.1"
+    )
+    k1: _Count = setting(100, unit="1", meaning="results", origin="stated: section 5.1")
+    latch_bits: _Count | tuple[_Count, ...] = setting(
+        4, unit="1", meaning="deficit latch of a bitline", origin="stated: section 3.2"
+    )
+    noise: _Noise | tuple[_Noise, ...] = setting(
+        "none", unit="", meaning="sensing noise: none, or as the circuit's table has it",
+        origin="measured: table dts_sense",
+    )
+    sigma: _Spread | tuple[_Spread, ...] = setting(
+        0.2,
+        unit="1",
+        meaning="stored threshold error in level spacings, with noise=table",
+        origin="stated: section 6.4, nominal QLC condition",
+    )
+    queries: _Count = setting(
+        1000, unit="1", meaning="queries at most", origin="assumed: the shipped test split"
+    )
+    seed: int = setting(0, unit="1", meaning="of k-means and noise", origin="assumed")
+    threads: _Count = setting(
+        1, unit="1", meaning="queries searched at a time; no effect on results", origin="assumed"
+    )
