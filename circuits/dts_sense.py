@@ -181,15 +181,22 @@ class DtsSense(Circuit):
         # sense amplifier switches in a fraction of that step.
         coarse = wanted <= {"bit", "t_cross", "v_strobe"}
         max_step = params.max_step if coarse else params.max_step / 20
-        # Once the output has risen the bit and the crossing times are known; the bitline
-        # only falls, so nothing takes them back.
+        # Once the output has risen and the bitline is below the trip point, the bit and the
+        # crossing times are known; the bitline only falls, so nothing takes them back. A
+        # mismatched sense amplifier may trip before the bitline is there: wait for both.
         decided = wanted <= {"bit", "t_cross", "t_out", "v_trip_out"}
-        risen = StopWhen((("v(sel)", ">", 0.9 * params.v_pass), ("v(out)", ">", 0.9 * params.vdd)))
+        known = StopWhen(
+            (
+                ("v(sel)", ">", 0.9 * params.v_pass),
+                ("v(out)", ">", 0.9 * params.vdd),
+                ("v(bl)", "<", 0.99 * params.v_trip),
+            )
+        )
         return Transient(
             stop=timing.strobe,
             step=timing.strobe / 200,
             max_step=max_step,
-            stop_when=risen if decided else None,
+            stop_when=known if decided else None,
         )
 
     def saved(self, params: DtsSenseParams) -> tuple[str, ...]:

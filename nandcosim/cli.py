@@ -219,6 +219,130 @@ def status(store: Path, as_json: bool) -> None:
     _print_json(found) if as_json else click.echo(status_lines(store, found))
 
 
+@cli.command()
+@click.argument("store", type=PATH)
+@click.option("--out", type=PATH, required=True, metavar="T.nc", help="The table.")
+@click.option("--allow-partial", is_flag=True, help="Fit although samples have not been run.")
+@click.option(
+    "--max-failed", default=0.05, show_default=True, help="Largest accepted fraction of failures."
+)
+def fit(store: Path, out: Path, allow_partial: bool, max_failed: float) -> None:
+    """Fit a calibration table to a finished sweep."""
+    from nandcosim.tables import fit as fit_table
+    from nandcosim.tables import render_summary, summarise
+
+    found = fit_table(store, allow_partial=allow_partial, max_failed=max_failed)
+    found.to_netcdf(out)
+    click.echo(render_summary(summarise(found)))
+
+
+@cli.command()
+@click.argument("file", type=PATH)
+@click.option("--plot", type=PATH, metavar="FILE", help="Write a picture of the table.")
+@AS_JSON
+def table(file: Path, plot: Path | None, as_json: bool) -> None:
+    """Show a table's axes, ranges, counts and residuals."""
+    from nandcosim.tables import open_table, render_summary, summarise
+    from nandcosim.tables import plot as plot_table
+
+    found = open_table(file)
+    if plot is not None:
+        plot_table(found, plot)
+    summary = summarise(found)
+    _print_json(summary) if as_json else click.echo(render_summary(summary))
+
+
+@cli.command()
+@click.argument("file", type=PATH)
+@click.option(
+    "--to",
+    required=True,
+    type=click.Choice(["csv", "json", "netcdf", "verilog-a"]),
+    help="Target format.",
+)
+@click.option("--out", type=PATH, metavar="FILE", help="Default: beside the table.")
+def export(file: Path, to: str, out: Path | None) -> None:
+    """Export a table for other tools."""
+    from nandcosim.tables import export as export_table
+    from nandcosim.tables import open_table
+
+    suffix = {"verilog-a": ".va", "netcdf": ".copy.nc"}.get(to, f".{to}")
+    for path in export_table(open_table(file), to, out or file.with_suffix(suffix)):
+        click.echo(f"wrote {path}")
+
+
+@cli.command(name="eval")
+@click.argument("system", type=click.Choice(["dnova"]))
+@click.option("--config", type=PATH, metavar="F.toml", help="Configuration; --set overrides it.")
+@SETTINGS
+@click.option("--corpus", default="wordnet", show_default=True, help="Shipped name or your path.")
+@click.option("--tables", type=PATH, metavar="DIR", help="Calibration tables; default: shipped.")
+@click.option("--out", type=PATH, required=True, metavar="DIR", help="Results and page.")
+@AS_JSON
+def evaluate(
+    system: str,
+    config: Path | None,
+    settings: tuple[str, ...],
+    corpus: str,
+    tables: Path | None,
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Evaluate a system; --set k=a,b,c makes k an axis of the result."""
+    import xarray as xr
+
+    from nandcosim.demo import retrieval
+    from nandcosim.report.folder import report as write_report
+    from nandcosim.report.retrieval import recall_rows
+    from nandcosim.systems.dnova import Config
+
+    chosen = split_settings(settings)
+    if config is not None:
+        configuration = Config.from_toml(config, chosen)
+    else:
+        configuration = Config.from_settings(chosen, "--set")
+    out.mkdir(parents=True, exist_ok=True)
+    result = retrieval(configuration, corpus, out, tables)
+    page = write_report(out)
+    if as_json:
+        _print_json(recall_rows(xr.load_dataset(result, engine="h5netcdf")))
+    else:
+        click.echo(f"wrote {result} and {page}")
+
+
+@cli.command()
+@click.argument("texts", type=PATH)
+@click.option("--out", type=PATH, required=True, metavar="V.npy", help="Vectors, with ids beside.")
+@click.option("--batch-size", default=32, show_default=True)
+@click.option("--precision", type=click.Choice(["fp32", "int8"]), default="fp32", show_default=True)
+def encode(texts: Path, out: Path, batch_size: int, precision: Any) -> None:
+    """Encode a corpus of your own (.txt, .jsonl, .csv) with all-MiniLM-L6-v2."""
+    from nandcosim.systems.dnova.corpus import encode_corpus
+
+    path = encode_corpus(texts, out, batch_size=batch_size, precision=precision, progress=True)
+    click.echo(f"wrote {path}")
+
+
+@cli.command()
+@click.argument("folder", type=PATH)
+def report(folder: Path) -> None:
+    """Write one self-contained HTML page of the results in a folder."""
+    from nandcosim.report.folder import report as write_report
+
+    click.echo(f"wrote {write_report(folder)}")
+
+
+@cli.command()
+@click.option(
+    "--out", type=PATH, default=Path("demo"), show_default=True, help="Folder of the results."
+)
+def demo(out: Path) -> None:
+    """Run the main line end to end on real input."""
+    from nandcosim.demo import demo as run_demo
+
+    click.echo(f"wrote {run_demo(out, click.echo)}")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit."""
     try:

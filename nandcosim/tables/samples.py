@@ -137,7 +137,8 @@ def open_samples(
         store = store.transpose(..., "sample")
     for dim in store["status"].dims[:-1]:
         linear = store[dim].dtype.kind == "f" and dim not in exact
-        store[dim].attrs["interpolation"] = "linear" if linear else "exact"
+        marked = store[dim].assign_attrs(interpolation="linear" if linear else "exact")
+        store = store.assign_coords({dim: marked})
         if linear:
             store = store.sortby(dim)
     status = np.asarray(store["status"].values, dtype=np.int8)

@@ -90,6 +90,16 @@ def test_early_stop_changes_neither_bit_nor_crossing_time(engine) -> None:
         assert early.responses[name] == coarse.responses[name]
 
 
+@pytest.mark.parametrize("mismatch", [-0.06, 0.06])
+def test_early_stop_waits_for_the_bitline_of_a_mismatched_sense_amplifier(engine, mismatch) -> None:
+    params = DTS.Params(margin=0.5)
+    knobs = {"sa_n": [mismatch], "sa_p": [-mismatch]}
+    early = engine.sample(DTS, params, knobs, wanted=BIT)
+    whole = engine.sample(DTS, params, knobs, wanted=BIT | {"v_strobe"})
+    assert early.responses["bit"] == whole.responses["bit"] == 1.0
+    assert early.responses["t_cross"] == whole.responses["t_cross"] > 0
+
+
 def test_energy_is_at_least_that_of_charging_the_bitline(engine) -> None:
     """A supply charging C to V delivers C V^2; a blocked string adds little to it."""
     params = DTS.Params(margin=-3.0)

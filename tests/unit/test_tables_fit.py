@@ -237,6 +237,13 @@ def test_what_is_no_sweep_is_refused(change: object, message: str) -> None:
         fit(change(sensing_store(samples=2)))  # type: ignore[operator]
 
 
+def test_the_store_is_left_as_it_is() -> None:
+    store = sensing_store(samples=5)
+    before = store.copy(deep=True)
+    fit(store)
+    xr.testing.assert_identical(store, before)
+
+
 def test_sizes_of_the_table() -> None:
     table = fit(sensing_store(samples=5))
     assert table.sizes == {"margin": 11, "m": len(SIZES), "sigma": 2}

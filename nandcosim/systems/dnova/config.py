@@ -87,7 +87,9 @@ class Config(SystemConfig):
         4, unit="1", meaning="deficit latch of a bitline", origin="stated: section 3.2"
     )
     noise: _Noise | tuple[_Noise, ...] = setting(
-        "none", unit="", meaning="sensing noise: none, or as the circuit's table has it",
+        "none",
+        unit="",
+        meaning="sensing noise: none, or as the circuit's table has it",
         origin="measured: table dts_sense",
     )
     sigma: _Spread | tuple[_Spread, ...] = setting(

@@ -174,7 +174,9 @@ class _Evaluation:
             known = ", ".join(self.tables) or "none"
             raise InputError(f"dnova: noise=table needs the table 'dts_sense'; loaded: {known}")
         return SensingNoise.from_table(
-            self.tables["dts_sense"], float(point.sigma), sizes=group_sizes(str(point.dts))
+            self.tables["dts_sense"],
+            point.sigma,  # type: ignore[arg-type]
+            sizes=group_sizes(str(point.dts)),
         )
 
     def _against_truth(self, prefix: str, index: tuple[int, ...], ids: np.ndarray) -> None:

@@ -1,0 +1,139 @@
+"""The report of a folder: whatever results lie in it, on one page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from nandcosim.errors import InputError
+from nandcosim.report.page import Picture, Section, as_svg, write_page
+from nandcosim.report.retrieval import draw_recall, recall_rows
+from nandcosim.report.samples import draw_samples
+from nandcosim.tables import CalibrationTable
+from nandcosim.tables.plotting import draw
+
+__all__ = ["report"]
+
+TITLE = "From an ngspice string to the recall of a retrieval accelerator"
+
+
+def report(folder: Path) -> Path:
+    """Write ``report.html`` into `folder` from the netCDF files that lie in it.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds any of: waveforms of samples, calibration tables, evaluations.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    InputError
+        If there is no such folder, or nothing in it is a result of this package.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder")
+    found = _collect(folder)
+    sections = [
+        section for kind, make in _SECTIONS.items() if found[kind] for section in make(found[kind])
+    ]
+    if not sections:
+        raise InputError(f"{folder}: no waveforms, table or evaluation (*.nc) of nandcosim in it")
+    chapters = ", ".join(section.title.lower() for section in sections)
+    return write_page(folder / "report.html", TITLE, f"On this page: {chapters}.", sections)
+
+
+def _collect(folder: Path) -> dict[str, list[tuple[str, xr.Dataset]]]:
+    found: dict[str, list[tuple[str, xr.Dataset]]] = {kind: [] for kind in _SECTIONS}
+    for path in sorted(folder.glob("*.nc")):
+        try:
+            dataset = xr.load_dataset(path, engine="h5netcdf")
+        except OSError as error:
+            raise InputError(f"{path}: no readable netCDF: {error}") from None
+        kind = next((kind for kind, mark in _MARKS.items() if mark in dataset.attrs), None)
+        if kind is not None:
+            found[kind].append((path.name, dataset))
+    return found
+
+
+def _samples(found: list[tuple[str, xr.Dataset]]) -> list[Section]:
+    datasets = [dataset for _, dataset in found]
+    settings = [{"sample": d.attrs["label"], **json.loads(d.attrs["settings"])} for d in datasets]
+    picture = Picture(
+        as_svg(draw_samples(datasets), "samples"),
+        "Bitline and output buffer of one sense operation, simulated by ngspice.",
+    )
+    text = (
+        "The bitline is precharged, then the string is selected. It discharges the bitline below "
+        "the trip point before the strobe only if every active cell conducts; the output buffer "
+        "then reads 1, a pass."
+    )
+    return [Section("Waveforms of the string", text, [picture], rows=settings)]
+
+
+def _tables(found: list[tuple[str, xr.Dataset]]) -> list[Section]:
+    sections = []
+    for name, dataset in found:
+        table = CalibrationTable(dataset)
+        picture = Picture(
+            as_svg(draw(table), name),
+            "Points are sweep samples with their 95 % intervals, lines the fitted model.",
+        )
+        counts = {"successful": int(dataset["n"].sum()), "failed": int(dataset["failed"].sum())}
+        facts = {
+            "file": name,
+            "samples": f"{counts['successful']} successful, {counts['failed']} failed",
+            "sweep": dataset.attrs.get("store_digest", "-"),
+            "fitted by": dataset.attrs.get("fitted_by", "-"),
+        }
+        text = (
+            "The margin is how far, in level spacings, the wordline of the critical cell lies "
+            "above the decision boundary of its stored level: q + alpha - r - 1/2."
+        )
+        sections.append(Section(f"Calibration table of {table.circuit}", text, [picture], facts))
+    return sections
+
+
+def _evaluations(found: list[tuple[str, xr.Dataset]]) -> list[Section]:
+    sections = []
+    for name, dataset in found:
+        k = int(dataset["k"].max())
+        measures = [m for m in ("recall_judged", "recall_exact", "recall_fp32_ivf") if m in dataset]
+        pictures = []
+        if "nprobe" in dataset.dims:
+            pictures = [
+                Picture(
+                    as_svg(draw_recall(dataset, measure, k), f"{name}{measure}"),
+                    f"recall@{k}; bars are one standard error over the queries.",
+                )
+                for measure in measures
+            ]
+        text = (
+            f"Corpus {dataset.attrs['corpus']}: {dataset.attrs['documents']} documents, "
+            f"{dataset.attrs['queries']} queries, all really searched. FP32-IVF runs in FAISS "
+            "over the same lists."
+        )
+        facts = {"file": name, "configuration": dataset.attrs["config"]}
+        sections.append(Section("Recall of D-NOVA", text, pictures, facts, recall_rows(dataset)))
+    return sections
+
+
+#: Section kinds in the order of the page, and the attribute that marks a file of that kind.
+_SECTIONS: dict[str, Callable[[list[tuple[str, xr.Dataset]]], list[Section]]] = {
+    "samples": _samples,
+    "tables": _tables,
+    "evaluations": _evaluations,
+}
+_MARKS: dict[str, Any] = {
+    "samples": "nandcosim_sample",
+    "tables": "nandcosim_table",
+    "evaluations": "system",
+}

@@ -1,0 +1,118 @@
+"""Figures and tables of a D-NOVA evaluation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from nandcosim.report.style import COLOURS, figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_recall", "recall_rows"]
+
+_MARKERS = "os^Dvp*X"
+_TITLES = {
+    "recall_judged": "share of judged documents found",
+    "recall_exact": "share of the exact top k found",
+    "recall_fp32_ivf": "share of FP32-IVF's top k found",
+}
+
+
+def draw_recall(dataset: xr.Dataset, measure: str = "recall_judged", k: int = 100) -> Figure:
+    """Draw recall@k against nprobe, one line a configuration, bars of one standard error.
+
+    Parameters
+    ----------
+    dataset : xarray.Dataset
+        As `nandcosim.systems.dnova.evaluate` returns it.
+    measure : str
+        ``recall_judged``, ``recall_exact`` or ``recall_fp32_ivf``.
+    k : int
+    """
+    fig, (axes,) = figure(height=3.8)
+    lines = _lines(dataset, measure)
+    for (label, values, errors), colour, marker in zip(
+        lines, _cycle(COLOURS, len(lines)), _cycle(_MARKERS, len(lines)), strict=True
+    ):
+        nprobe, recall = _along_nprobe(values.sel(k=k))
+        _, error = _along_nprobe(errors.sel(k=k))
+        axes.errorbar(
+            nprobe, recall, error, color=colour, marker=marker, markersize=4, capsize=2, label=label
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel("lists probed, nprobe")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_ylabel(f"recall@{k}: {_TITLES[measure]}")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    return fig
+
+
+def recall_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
+    """One row a configuration and measure: label, nprobe, k, value and standard error."""
+    rows = []
+    for measure, title in _TITLES.items():
+        if measure not in dataset:
+            continue
+        for label, values, errors in _lines(dataset, measure):
+            for k in dataset["k"].values:
+                nprobe, recall = _along_nprobe(values.sel(k=k))
+                _, error = _along_nprobe(errors.sel(k=k))
+                rows += [
+                    {
+                        "measure": title,
+                        "configuration": label,
+                        "nprobe": int(n),
+                        "k": int(k),
+                        "recall": float(r),
+                        "se": float(e),
+                    }
+                    for n, r, e in zip(nprobe, recall, error, strict=True)
+                ]
+    return rows
+
+
+def _lines(dataset: xr.Dataset, measure: str) -> list[tuple[str, xr.DataArray, xr.DataArray]]:
+    """Label, values and standard errors over (nprobe, k) of every line; FP32-IVF first."""
+    lines = []
+    reference = f"ivf_{measure}"
+    if reference in dataset:
+        lines += _split("FP32-IVF", dataset[reference], dataset[f"{reference}_se"])
+    return lines + _split("", dataset[measure], dataset[f"{measure}_se"])
+
+
+def _split(
+    prefix: str, values: xr.DataArray, errors: xr.DataArray
+) -> list[tuple[str, xr.DataArray, xr.DataArray]]:
+    others = [str(dim) for dim in values.dims if dim not in ("nprobe", "k")]
+    if not others:
+        return [(prefix or "D-NOVA", values, errors)]
+    stacked = values.stack(line=others)
+    stacked_errors = errors.stack(line=others)
+    lines = []
+    for index in range(stacked.sizes["line"]):
+        one = stacked.isel(line=index)
+        label = ", ".join(_setting(name, one.coords[name].item()) for name in others)
+        lines.append((f"{prefix} {label}".strip(), one, stacked_errors.isel(line=index)))
+    return lines
+
+
+def _setting(name: str, value: Any) -> str:
+    if name == "dts":
+        return f"DTS{value}"
+    if name == "noise":
+        return "ideal sensing" if value == "none" else "circuit noise"
+    return f"{name} {value}"
+
+
+def _along_nprobe(values: xr.DataArray) -> tuple[np.ndarray, np.ndarray]:
+    if "nprobe" in values.dims:
+        return values["nprobe"].values, values.values
+    return np.array([0]), np.atleast_1d(values.values)
+
+
+def _cycle(items: Any, count: int) -> list[Any]:
+    return [items[i % len(items)] for i in range(count)]
