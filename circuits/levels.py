@@ -13,7 +13,7 @@ by ``nandcosim calibrate``, never typed in.
 from __future__ import annotations
 
 import tomllib
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,13 @@ def boundary(params: Any) -> float:
     if params.v_boundary is not None:
         return float(params.v_boundary)
     path = find_netlist(params.levels, "models", ".levels.toml")
+    return _boundary(params, path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=16)  # asked for in every sample, and answered from three files
+def _boundary(params: Any, path: Path, modified: int) -> float:
     key = level_key(params)
-    for entry in _entries(path, path.stat().st_mtime_ns):
+    for entry in _entries(path, modified):
         if all(entry.get(name) == value for name, value in key.items()):
             return float(entry["v_boundary"])
     what = ", ".join(f"{name}={key[name]}" for name in KEY_FIELDS)

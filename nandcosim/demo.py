@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,28 +36,32 @@ def demo(out: Path, say: Callable[[str], None]) -> Path:
     say : callable
         Gets a line at every step.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    tables = out / "tables"
+    tables.mkdir(parents=True, exist_ok=True)
     spec = data_folder("sweeps") / "demo.toml"
     say("1/4 ngspice: one sense operation that passes and one that blocks")
     _waveforms(out)
     say(f"2/4 ngspice Monte Carlo over Dask: {spec.name}")
     store = run_sweep(spec, out / "dts_sense.zarr", progress=True)
     say("3/4 calibration table: fit of the sweep")
-    fit(store).to_netcdf(out / "dts_sense.nc")
+    fit(store).to_netcdf(tables / "dts_sense.nc")
     say("4/4 D-NOVA: retrieval on real text embeddings, ideal and with that circuit's noise")
-    retrieval(CONFIG, "wordnet", out, tables=out)
+    retrieval(CONFIG, "wordnet", out, tables=tables)
     return report(out)
 
 
 def retrieval(config: dnova.Config, corpus: str, out: Path, tables: Path | None = None) -> Path:
     """Evaluate D-NOVA, write ``dnova.nc`` into `out`, with a progress bar."""
     workload = dnova.load_corpus(corpus)
+    start = time.monotonic()
     with show_progress("D-NOVA", "configurations") as show:
         result = dnova.evaluate(
             config,
             load_tables(tables),
             workload,
-            progress=lambda done, total: show(Progress(done, total)),
+            progress=lambda done, total: show(
+                Progress(done, total, elapsed=time.monotonic() - start)
+            ),
         )
     path = out / "dnova.nc"
     result.to_netcdf(path, engine="h5netcdf")

@@ -11,7 +11,7 @@ import xarray as xr
 
 from nandcosim.errors import InputError
 from nandcosim.report.page import Picture, Section, as_svg, write_page
-from nandcosim.report.retrieval import draw_recall, recall_rows
+from nandcosim.report.retrieval import draw_recall, recall_table
 from nandcosim.report.samples import draw_samples
 from nandcosim.tables import CalibrationTable
 from nandcosim.tables.plotting import draw
@@ -27,7 +27,8 @@ def report(folder: Path) -> Path:
     Parameters
     ----------
     folder : Path
-        Holds any of: waveforms of samples, calibration tables, evaluations.
+        Holds any of, itself or in folders below it: waveforms of samples, calibration
+        tables, evaluations.
 
     Returns
     -------
@@ -47,20 +48,20 @@ def report(folder: Path) -> Path:
     ]
     if not sections:
         raise InputError(f"{folder}: no waveforms, table or evaluation (*.nc) of nandcosim in it")
-    chapters = ", ".join(section.title.lower() for section in sections)
+    chapters = ", ".join(section.title[:1].lower() + section.title[1:] for section in sections)
     return write_page(folder / "report.html", TITLE, f"On this page: {chapters}.", sections)
 
 
 def _collect(folder: Path) -> dict[str, list[tuple[str, xr.Dataset]]]:
     found: dict[str, list[tuple[str, xr.Dataset]]] = {kind: [] for kind in _SECTIONS}
-    for path in sorted(folder.glob("*.nc")):
+    for path in sorted(folder.rglob("*.nc")):
         try:
             dataset = xr.load_dataset(path, engine="h5netcdf")
         except OSError as error:
             raise InputError(f"{path}: no readable netCDF: {error}") from None
         kind = next((kind for kind, mark in _MARKS.items() if mark in dataset.attrs), None)
         if kind is not None:
-            found[kind].append((path.name, dataset))
+            found[kind].append((str(path.relative_to(folder)), dataset))
     return found
 
 
@@ -69,7 +70,8 @@ def _samples(found: list[tuple[str, xr.Dataset]]) -> list[Section]:
     settings = [{"sample": d.attrs["label"], **json.loads(d.attrs["settings"])} for d in datasets]
     picture = Picture(
         as_svg(draw_samples(datasets), "samples"),
-        "Bitline and output buffer of one sense operation, simulated by ngspice.",
+        "v(bl) is the bitline, v(out) the output buffer; one line style a sense operation, "
+        "simulated by ngspice.",
     )
     text = (
         "The bitline is precharged, then the string is selected. It discharges the bitline below "
@@ -85,13 +87,14 @@ def _tables(found: list[tuple[str, xr.Dataset]]) -> list[Section]:
         table = CalibrationTable(dataset)
         picture = Picture(
             as_svg(draw(table), name),
-            "Points are sweep samples with their 95 % intervals, lines the fitted model.",
+            "Points are measured over the samples of the sweep, bars are 95 % intervals. The "
+            "curves of the pass probability are the fitted model; other lines join points.",
         )
         counts = {"successful": int(dataset["n"].sum()), "failed": int(dataset["failed"].sum())}
         facts = {
             "file": name,
             "samples": f"{counts['successful']} successful, {counts['failed']} failed",
-            "sweep": dataset.attrs.get("store_digest", "-"),
+            "digest of the sweep": dataset.attrs.get("store_digest", "-"),
             "fitted by": dataset.attrs.get("fitted_by", "-"),
         }
         text = (
@@ -112,18 +115,25 @@ def _evaluations(found: list[tuple[str, xr.Dataset]]) -> list[Section]:
             pictures = [
                 Picture(
                     as_svg(draw_recall(dataset, measure, k), f"{name}{measure}"),
-                    f"recall@{k}; bars are one standard error over the queries.",
+                    f"Recall@{k} after probing more and more lists; bars are one standard error "
+                    "over the queries. Points at one nprobe stand side by side.",
                 )
                 for measure in measures
             ]
         text = (
             f"Corpus {dataset.attrs['corpus']}: {dataset.attrs['documents']} documents, "
-            f"{dataset.attrs['queries']} queries, all really searched. FP32-IVF runs in FAISS "
-            "over the same lists."
+            f"{dataset.attrs['queries']} queries. Recall is measured by searching the corpus in "
+            "every configuration. FP32-IVF runs in FAISS over the same lists."
         )
-        facts = {"file": name, "configuration": dataset.attrs["config"]}
-        sections.append(Section("Recall of D-NOVA", text, pictures, facts, recall_rows(dataset)))
+        facts = {"file": name, "configuration": _settings(dataset.attrs["config"])}
+        sections.append(Section("Recall of D-NOVA", text, pictures, facts, recall_table(dataset)))
     return sections
+
+
+def _settings(config: str) -> str:
+    """``alpha = 2; nprobe = 1, 2, 4`` from a configuration in JSON."""
+    lists = {k: v if isinstance(v, list) else [v] for k, v in json.loads(config).items()}
+    return "; ".join(f"{name} = {', '.join(map(str, each))}" for name, each in lists.items())
 
 
 #: Section kinds in the order of the page, and the attribute that marks a file of that kind.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +14,10 @@ from nandcosim.report.style import COLOURS, figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_recall", "recall_rows"]
+__all__ = ["draw_recall", "recall_rows", "recall_table"]
+
+#: Octaves between neighbouring lines at one nprobe, so that they don't hide each other.
+_SIDESTEP = 0.07
 
 _MARKERS = "os^Dvp*X"
 _TITLES = {
@@ -28,24 +33,33 @@ def draw_recall(dataset: xr.Dataset, measure: str = "recall_judged", k: int = 10
     Parameters
     ----------
     dataset : xarray.Dataset
-        As `nandcosim.systems.dnova.evaluate` returns it.
+        As `nandcosim.systems.dnova.evaluate` returns it, with the axis ``nprobe``.
     measure : str
         ``recall_judged``, ``recall_exact`` or ``recall_fp32_ivf``.
     k : int
     """
     fig, (axes,) = figure(height=3.8)
     lines = _lines(dataset, measure)
-    for (label, values, errors), colour, marker in zip(
-        lines, _cycle(COLOURS, len(lines)), _cycle(_MARKERS, len(lines)), strict=True
-    ):
-        nprobe, recall = _along_nprobe(values.sel(k=k))
-        _, error = _along_nprobe(errors.sel(k=k))
+    # The first look is FP32-IVF's, also where it is the reference and has no line.
+    first = 0 if f"ivf_{measure}" in dataset else 1
+    for index, (label, values, errors) in enumerate(lines):
+        look = index + first
         axes.errorbar(
-            nprobe, recall, error, color=colour, marker=marker, markersize=4, capsize=2, label=label
+            values["nprobe"].values * 2 ** (_SIDESTEP * (index - (len(lines) - 1) / 2)),
+            values.sel(k=k).values,
+            errors.sel(k=k).values,
+            color=COLOURS[look % len(COLOURS)],
+            marker=_MARKERS[look % len(_MARKERS)],
+            markersize=4,
+            linewidth=1,
+            capsize=2,
+            label=label,
         )
     axes.set_xscale("log", base=2)
     axes.set_xlabel("lists probed, nprobe")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    nprobe = dataset["nprobe"].values
+    axes.set_xticks(nprobe, [f"{n:d}" for n in nprobe])
+    axes.set_xticks([], minor=True)
     axes.set_ylabel(f"recall@{k}: {_TITLES[measure]}")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return fig
@@ -59,8 +73,8 @@ def recall_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
             continue
         for label, values, errors in _lines(dataset, measure):
             for k in dataset["k"].values:
-                nprobe, recall = _along_nprobe(values.sel(k=k))
-                _, error = _along_nprobe(errors.sel(k=k))
+                nprobe, recall = _along_nprobe(dataset, values.sel(k=k))
+                _, error = _along_nprobe(dataset, errors.sel(k=k))
                 rows += [
                     {
                         "measure": title,
@@ -73,6 +87,18 @@ def recall_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
                     for n, r, e in zip(nprobe, recall, error, strict=True)
                 ]
     return rows
+
+
+def recall_table(dataset: xr.Dataset) -> list[dict[str, Any]]:
+    """`recall_rows` for reading: one column a nprobe, each cell recall ± standard error."""
+    table: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in recall_rows(dataset):
+        found = row["measure"].removeprefix("share of ").removesuffix(" found")
+        head = {"recall of": found, "configuration": row["configuration"], "k": row["k"]}
+        line = table.setdefault(tuple(head.values()), head)
+        error = "" if math.isnan(row["se"]) else f" ± {row['se']:.3f}"
+        line[f"nprobe {row['nprobe']}"] = f"{row['recall']:.3f}{error}"
+    return list(table.values())
 
 
 def _lines(dataset: xr.Dataset, measure: str) -> list[tuple[str, xr.DataArray, xr.DataArray]]:
@@ -108,11 +134,8 @@ def _setting(name: str, value: Any) -> str:
     return f"{name} {value}"
 
 
-def _along_nprobe(values: xr.DataArray) -> tuple[np.ndarray, np.ndarray]:
+def _along_nprobe(dataset: xr.Dataset, values: xr.DataArray) -> tuple[np.ndarray, np.ndarray]:
     if "nprobe" in values.dims:
         return values["nprobe"].values, values.values
-    return np.array([0]), np.atleast_1d(values.values)
-
-
-def _cycle(items: Any, count: int) -> list[Any]:
-    return [items[i % len(items)] for i in range(count)]
+    only = json.loads(dataset.attrs["config"])["nprobe"]  # no axis: one value for all
+    return np.array([only]), np.atleast_1d(values.values)

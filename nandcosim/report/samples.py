@@ -57,13 +57,13 @@ def draw_samples(samples: list[xr.Dataset], voltages: tuple[str, ...] = ("bl", "
     first = samples[0].attrs
     for label, level in json.loads(first["levels"]).items():
         axes.axhline(level, color="0.4", linestyle="-.", linewidth=1, label=label)
-    for label, instant in json.loads(first["instants"]).items():
+    for index, (label, instant) in enumerate(json.loads(first["instants"]).items()):
         axes.axvline(instant * factor, color="0.75", linestyle=":", linewidth=1, zorder=0)
         axes.annotate(
             label,
             (instant * factor, 1.0),
             xycoords=("data", "axes fraction"),
-            xytext=(2, 2),
+            xytext=(2, 2 + 10 * (index % 2)),  # neighbouring instants can be close
             textcoords="offset points",
             fontsize=8,
             color="0.35",

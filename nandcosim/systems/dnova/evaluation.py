@@ -65,20 +65,19 @@ def evaluate(
         - ``recall_exact``: share of the exact float32 top k found;
         - ``recall_judged``: share of the documents judged relevant found;
         - ``ivf_recall_exact``, ``ivf_recall_judged``: the same for FP32-IVF;
+        - ``gap_exact``, ``gap_judged``: FP32-IVF's recall less ours, paired by query;
         - each with ``_se``, its standard error over the queries;
         - ``scanned``: mean vectors scored a query, by ``stage``.
 
     Raises
     ------
     InputError
-        If the workload has no queries, or a table is needed and missing.
+        If there is no workload, or a table is needed and missing.
     MissingExtraError
         If FAISS or Numba is not installed.
     """
     if workload is None:
         raise InputError("dnova: no workload; load_corpus('wordnet') gives the shipped one")
-    if workload.nq == 0:
-        raise InputError(f"dnova: corpus {workload.name!r} has no queries")
     run = _Evaluation(config, tables or {}, workload)
     total = run.size
     for done, (index, point) in enumerate(config.points()):
@@ -103,9 +102,12 @@ class _Evaluation:
         self.values: dict[str, np.ndarray] = {}
         self.index = lru_cache(maxsize=2)(self._index)
         self.reference = lru_cache(maxsize=64)(self._reference)
-        self.exact = exact_neighbours(
-            np.asarray(corpus.vectors), self.queries, min(max(self.ks), corpus.n)
-        )
+        nearest = min(max(self.ks), corpus.n)
+        self.truths: dict[str, Any] = {
+            "exact": exact_neighbours(np.asarray(corpus.vectors), self.queries, nearest)
+        }
+        if self.corpus.relevance is not None:
+            self.truths["judged"] = self.corpus.relevance
 
     @property
     def size(self) -> int:
@@ -128,9 +130,12 @@ class _Evaluation:
             threads=point.threads,
         )
         float_found = self.reference(point.nlist, point.nprobe, point.k1, point.seed)
-        self._record("recall_fp32_ivf", index, found.ids, float_found.ids)
-        self._against_truth("", index, found.ids)
-        self._against_truth("ivf_", index, float_found.ids)
+        self._record("recall_fp32_ivf", index, self._recall(found.ids, float_found.ids))
+        for name, truth in self.truths.items():
+            ours, floating = (self._recall(ids, truth) for ids in (found.ids, float_found.ids))
+            self._record(f"recall_{name}", index, ours)
+            self._record(f"ivf_recall_{name}", index, floating)
+            self._record(f"gap_{name}", index, floating - ours)
         self._store("scanned", (3,))[index] = found.scanned.mean(axis=0)
 
     def dataset(self) -> xr.Dataset:
@@ -179,20 +184,19 @@ class _Evaluation:
             sizes=group_sizes(str(point.dts)),
         )
 
-    def _against_truth(self, prefix: str, index: tuple[int, ...], ids: np.ndarray) -> None:
-        self._record(f"{prefix}recall_exact", index, ids, self.exact)
-        if self.corpus.relevance is not None:
-            self._record(f"{prefix}recall_judged", index, ids, self.corpus.relevance)
+    def _recall(self, ids: np.ndarray, truth: Any) -> np.ndarray:
+        """Recall of every query at every k, shape (k, nq); judgements have no ranks to cut."""
+        ranked = isinstance(truth, np.ndarray)
+        return np.stack(
+            [recall_per_query(ids, truth[:, :k] if ranked else truth, k) for k in self.ks]
+        )
 
-    def _record(self, name: str, index: tuple[int, ...], ids: np.ndarray, truth: Any) -> None:
-        for position, k in enumerate(self.ks):
-            wanted = truth if name.endswith("judged") else truth[:, :k]
-            recall = recall_per_query(ids, wanted, k)
-            known = recall[~np.isnan(recall)]
-            at = (*index, position)
-            self._store(name, (len(self.ks),))[at] = known.mean()
-            error = known.std(ddof=1) / np.sqrt(known.size) if known.size > 1 else np.nan
-            self._store(f"{name}_se", (len(self.ks),))[at] = error
+    def _record(self, name: str, index: tuple[int, ...], per_query: np.ndarray) -> None:
+        """Store the mean over the queries that have a reference, and its standard error."""
+        known = np.count_nonzero(~np.isnan(per_query), axis=-1)
+        self._store(name, (len(self.ks),))[index] = np.nanmean(per_query, axis=-1)
+        spread = np.nanstd(per_query, axis=-1, ddof=1) if known.min() > 1 else np.nan
+        self._store(f"{name}_se", (len(self.ks),))[index] = spread / np.sqrt(known)
 
     def _store(self, name: str, tail: tuple[int, ...]) -> np.ndarray:
         if name not in self.values:
@@ -206,6 +210,8 @@ def _describe(name: str) -> dict[str, str]:
         "recall_fp32_ivf": "share of the FP32-IVF top k found (same lists, same nprobe)",
         "recall_exact": "share of the exact float32 top k found",
         "recall_judged": "share of the documents judged relevant found in the top k",
+        "gap_exact": "recall of the exact top k that FP32-IVF has more, paired by query",
+        "gap_judged": "recall of judged documents that FP32-IVF has more, paired by query",
         "scanned": "vectors scored a query",
     }[base]
     who = "FP32-IVF in FAISS: " if name.startswith("ivf_") else ""

@@ -20,11 +20,12 @@ nothing; only read noise needs a walk over every scanned vector.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
@@ -85,8 +86,15 @@ class SensingNoise:
         )
 
     @classmethod
-    def from_table(cls, table: CalibrationTable, sigma: float, **coords: Any) -> SensingNoise:
-        """From a calibration table of the sensing circuit, for every m it holds.
+    def from_table(
+        cls,
+        table: CalibrationTable,
+        sigma: float,
+        *,
+        sizes: Iterable[int] | None = None,
+        **coords: Any,
+    ) -> SensingNoise:
+        """From a calibration table of the sensing circuit.
 
         Parameters
         ----------
@@ -94,6 +102,8 @@ class SensingNoise:
             With the variables `trip_margin` and `read_sigma` over `m`, in level spacings.
         sigma : float
             Standard deviation of a stored threshold, in level spacings.
+        sizes : iterable of int, optional
+            Group sizes m to look up; every one in the table by default.
         **coords
             Where on the table's other axes, e.g. the temperature.
 
@@ -102,16 +112,17 @@ class SensingNoise:
         InputError
             If the table lacks a variable, or varies along an axis not given.
         """
-        sizes = table.dataset["m"]
+        chosen = table.dataset["m"].values if sizes is None else sorted(set(sizes))
+        m = xr.DataArray(chosen, dims="m", coords={"m": chosen})
         margins = []
         for name in ("trip_margin", "read_sigma"):
-            found = table.lookup(name, m=sizes, **coords)
+            found = table.lookup(name, m=m, **coords)
             if found.dims != ("m",):
                 axes = ", ".join(str(dim) for dim in found.dims if dim != "m")
                 raise InputError(
                     f"sensing noise: {name} of the table varies with {axes}: say where"
                 )
-            margins.append(dict(zip(sizes.values.tolist(), found.values.tolist(), strict=True)))
+            margins.append(dict(zip(m.values.tolist(), found.values.tolist(), strict=True)))
         return cls.from_margins(sigma, *margins)
 
     def trip_margin(self, m: int) -> float:

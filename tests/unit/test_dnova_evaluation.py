@@ -1,0 +1,160 @@
+"""D-NOVA's evaluation: axes, references, gaps and refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from nandcosim.errors import InputError
+from nandcosim.systems import dnova
+from nandcosim.systems.dnova.config import group_sizes
+from nandcosim.systems.dnova.ivf import exact_neighbours
+from nandcosim.systems.dnova.recall import recall_per_query
+from nandcosim.tables import CalibrationTable
+
+
+@pytest.fixture(scope="module")
+def corpus() -> dnova.Corpus:
+    """Clustered vectors with queries that are noisy copies; relevant is the copied one."""
+    rng = np.random.default_rng(4)
+    centres = rng.standard_normal((12, 64))
+    vectors = (centres[rng.integers(12, size=600)] + 0.6 * rng.standard_normal((600, 64))).astype(
+        np.float32
+    )
+    chosen = rng.integers(600, size=40)
+    queries = (vectors[chosen] + 0.3 * rng.standard_normal((40, 64))).astype(np.float32)
+    return dnova.Corpus(
+        name="made",
+        vectors=vectors,
+        queries=queries,
+        relevance=tuple(np.array([c]) for c in chosen),
+    )
+
+
+CONFIG = dnova.Config(nlist=8, nprobe=(2, 8), k2=100, k1=25, dts=("111", "242"), alpha=(2, 3))
+
+
+@pytest.fixture(scope="module")
+def result(corpus) -> xr.Dataset:
+    return dnova.evaluate(CONFIG, workload=corpus)
+
+
+def test_axes_are_those_of_the_configuration(result) -> None:
+    assert result.recall_judged.dims == ("dts", "alpha", "nprobe", "k")
+    assert list(result.k.values) == [25]
+    assert result.ivf_recall_judged.dims == ("nprobe", "k")
+    assert bool(result.to_array().notnull().all())
+
+
+def test_recall_is_that_of_the_search(corpus, result) -> None:
+    index = dnova.IvfIndex.build(corpus.vectors, 8, 0)
+    found = index.search(corpus.queries, m=(2, 4, 2), alpha=3, nprobe=8, k2=100, k1=25)
+    expected = recall_per_query(found.ids, corpus.relevance, 25)
+    cell = {"dts": "242", "alpha": 3, "nprobe": 8, "k": 25}
+    assert float(result.recall_judged.sel(cell)) == expected.mean()
+    error = expected.std(ddof=1) / np.sqrt(expected.size)
+    assert float(result.recall_judged_se.sel(cell)) == pytest.approx(error)
+
+
+def test_probing_every_list_makes_fp32_ivf_exact(result) -> None:
+    np.testing.assert_array_equal(result.ivf_recall_exact.sel(nprobe=8), 1.0)
+
+
+def test_gap_is_the_difference_of_the_recalls(result) -> None:
+    difference = result.ivf_recall_judged - result.recall_judged
+    xr.testing.assert_allclose(
+        result.gap_judged.transpose(*difference.dims),
+        difference.drop_vars("stage", errors="ignore"),
+    )
+
+
+def test_scanned_counts(result) -> None:
+    assert (result.scanned.sel(stage=1) == 8).all()
+    assert (result.scanned.sel(stage=2, nprobe=8) == 600).all()
+    assert (result.scanned.sel(stage=3, nprobe=8) == 100).all()
+
+
+def test_noise_is_taken_from_the_table(corpus, tmp_path) -> None:
+    """A table whose decision boundary lies far off makes every group fail, and recall falls."""
+    sizes = [1, 2, 4]
+
+    def table(trip: float) -> CalibrationTable:
+        data = {
+            name: ("m", np.full(3, value), {"units": "level"})
+            for name, value in {"trip_margin": trip, "read_sigma": 0.0}.items()
+        }
+        dataset = xr.Dataset(data, coords={"m": ("m", sizes, {"interpolation": "exact"})})
+        dataset.attrs = {"nandcosim_table": 1, "circuit": "dts_sense"}
+        return CalibrationTable(dataset)
+
+    config = CONFIG.model_copy(
+        update={"dts": "242", "alpha": 2, "nprobe": 8, "noise": "table", "sigma": 0.0}
+    )
+    clean = dnova.evaluate(config.model_copy(update={"noise": "none"}), workload=corpus)
+    same = dnova.evaluate(config, {"dts_sense": table(0.0)}, corpus)
+    xr.testing.assert_equal(same.recall_exact, clean.recall_exact)
+    off = dnova.evaluate(config, {"dts_sense": table(30.0)}, corpus)
+    assert off.recall_exact.item() < 0.5 * clean.recall_exact.item()
+
+
+def test_noise_without_a_table_is_refused(corpus) -> None:
+    config = CONFIG.model_copy(update={"noise": "table"})
+    with pytest.raises(InputError, match="noise=table needs the table 'dts_sense'"):
+        dnova.evaluate(config, {}, corpus)
+
+
+def test_no_workload_is_refused() -> None:
+    with pytest.raises(InputError, match="no workload"):
+        dnova.evaluate(CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"), [("242", (2, 4, 2)), ("16-8-16", (16, 8, 16)), ("1-1-1", (1, 1, 1))]
+)
+def test_stage_triples(text, sizes) -> None:
+    assert group_sizes(text) == sizes
+
+
+@pytest.mark.parametrize(
+    ("settings", "fragment"),
+    [
+        ({"dts": "24"}, "dts: found '24', '24' is no stage triple"),
+        ({"dts": "0-1-1"}, "no stage triple"),
+        ({"alfa": "2"}, "alfa: unknown, did you mean 'alpha'?"),
+        ({"alpha": "0"}, "alpha: found 0"),
+        ({"alpha": "2,2"}, "twice"),
+        ({"nprobe": "2.5"}, "nprobe: found 2.5"),
+        ({"noise": "loud"}, "noise: found 'loud'"),
+        ({"sigma": "-1"}, "sigma: found -1"),
+        ({"value_range": "sigma:-3"}, "value_range: found 'sigma:-3'"),
+        ({"k1": "5,10"}, "k1"),
+    ],
+)
+def test_wrong_settings_are_one_line(settings, fragment) -> None:
+    with pytest.raises(InputError) as caught:
+        dnova.Config.from_settings(settings, "--set")
+    assert fragment in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_make_axes() -> None:
+    config = dnova.Config.from_settings({"alpha": "1,2,3", "dts": "111,242"}, "--set")
+    assert config.axes["alpha"] == (1, 2, 3)
+    assert config.axes["dts"] == ("111", "242")
+
+
+def test_every_field_says_its_unit_and_origin() -> None:
+    kinds = {"stated", "derived", "measured", "sourced", "assumed", "calibrated"}
+    for name, field in dnova.Config.model_fields.items():
+        extra = field.json_schema_extra
+        assert extra["unit"] in {"", "1"}, name
+        assert extra["origin"].split(":")[0] in kinds, name
+
+
+def test_exact_neighbours_are_those_of_a_full_sort(corpus) -> None:
+    unit = corpus.vectors / np.linalg.norm(corpus.vectors, axis=1, keepdims=True)
+    scores = corpus.queries @ unit.T
+    expected = np.argsort(-scores, axis=1)[:, :5]
+    found = exact_neighbours(corpus.vectors, corpus.queries, 5)
+    assert (np.sort(found) == np.sort(expected)).mean() > 0.99
