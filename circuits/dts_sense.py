@@ -100,7 +100,7 @@ class DtsSenseParams(StringParams):
         ge=1e-10,
         le=1e-3,
         meaning="largest time step; a twentieth where the sense amplifier's output is measured",
-        source="derived: crossing time within 1e-3 of that at a fiftieth of it (tested)",
+        source="derived: crossing time within 1e-3 of that at a 25th of it (tested)",
     )
 
 

@@ -30,6 +30,7 @@ TRUST = click.option(
     is_flag=True,
     help="Accept a netlist that lets ngspice run commands (.control and the like).",
 )
+SECONDS = click.FloatRange(min=0, min_open=True)
 BACKEND = click.option(
     "--backend",
     type=click.Choice(["shared", "process"]),
@@ -39,10 +40,13 @@ BACKEND = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="nandcosim")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Circuit-to-system co-simulation of 3D-NAND accelerators."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @cli.command()
@@ -96,7 +100,9 @@ def netlist(circuit: str, settings: tuple[str, ...], trust_netlist: bool) -> Non
 @SETTINGS
 @click.option("--plot", type=PATH, metavar="FILE", help="Write a picture of the waveforms.")
 @BACKEND
-@click.option("--time-limit", default=60.0, show_default=True, help="Seconds the run may take.")
+@click.option(
+    "--time-limit", type=SECONDS, default=60.0, show_default=True, help="Seconds the run may take."
+)
 @AS_JSON
 @TRUST
 def simulate(
@@ -156,6 +162,8 @@ def calibrate(
     from nandcosim.spice.engine import Engine
 
     found, params = _circuit(circuit, settings, trust_netlist)
+    if not out.parent.is_dir():
+        raise InputError(f"--out {out}: no folder {out.parent}")
     values = found.calibrate(params, Engine(backend), out)
     if as_json:
         _print_json(values)
@@ -171,7 +179,9 @@ def calibrate(
 @click.option("--scheduler", metavar="ADDR", help="An existing Dask scheduler, tcp://host:8786.")
 @click.option("--retry-failed", is_flag=True, help="Also run failed samples again.")
 @BACKEND
-@click.option("--time-limit", default=60.0, show_default=True, help="Seconds a sample may take.")
+@click.option(
+    "--time-limit", type=SECONDS, default=60.0, show_default=True, help="Seconds a sample may take."
+)
 @AS_JSON
 @TRUST
 def sweep(
@@ -224,7 +234,11 @@ def status(store: Path, as_json: bool) -> None:
 @click.option("--out", type=PATH, required=True, metavar="T.nc", help="The table.")
 @click.option("--allow-partial", is_flag=True, help="Fit although samples have not been run.")
 @click.option(
-    "--max-failed", default=0.05, show_default=True, help="Largest accepted fraction of failures."
+    "--max-failed",
+    type=click.FloatRange(0, 1),
+    default=0.05,
+    show_default=True,
+    help="Largest accepted fraction of failures.",
 )
 def fit(store: Path, out: Path, allow_partial: bool, max_failed: float) -> None:
     """Fit a calibration table to a finished sweep."""
@@ -313,7 +327,7 @@ def evaluate(
 @cli.command()
 @click.argument("texts", type=PATH)
 @click.option("--out", type=PATH, required=True, metavar="V.npy", help="Vectors, with ids beside.")
-@click.option("--batch-size", default=32, show_default=True)
+@click.option("--batch-size", type=click.IntRange(min=1), default=32, show_default=True)
 @click.option("--precision", type=click.Choice(["fp32", "int8"]), default="fp32", show_default=True)
 def encode(texts: Path, out: Path, batch_size: int, precision: Any) -> None:
     """Encode a corpus of your own (.txt, .jsonl, .csv) with all-MiniLM-L6-v2."""
@@ -356,9 +370,10 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort):
         click.echo("nandcosim: interrupted; what was stored stays stored", err=True)
         sys.exit(130)
-    except BrokenPipeError:  # the reader of our output has gone: nothing to say, nobody to tell
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except OSError as error:  # a full disk, a folder that is a file; click ends a closed pipe
+        where = f"{error.filename}: " if error.filename is not None else ""
+        click.echo(f"nandcosim: {where}{error.strerror or error}", err=True)
+        sys.exit(1)
 
 
 def _circuit(name: str, settings: tuple[str, ...], trust: bool) -> tuple[Any, Any]:

@@ -23,7 +23,9 @@ def table(circuit: Mapping[str, Any], names: Sequence[str] = ()) -> str:
         low, high = parameter["low"], parameter["high"]
         allowed = f"{low:g} to {high:g}" if low is not None else ""
         default = parameter["default"]
-        shown = "unset" if default is None else default if isinstance(default, str) else f"{default:g}"
+        shown = (
+            "unset" if default is None else default if isinstance(default, str) else f"{default:g}"
+        )
         cells = [f"`{parameter['name']}`", parameter["unit"] or "text", shown, allowed]
         cells += [parameter["meaning"].replace("**", "\\*\\*"), parameter["source"]]
         lines.append(f"| {' | '.join(cells)} |")

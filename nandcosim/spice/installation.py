@@ -64,7 +64,8 @@ def shared_library() -> Found:
     if given:
         if not os.path.exists(given):
             raise NgspiceNotFoundError(f"NGSPICE_LIBRARY_PATH={given!r} does not exist")
-        return Found(given, "NGSPICE_LIBRARY_PATH")
+        # absolute, since it is loaded from another working folder
+        return Found(os.path.abspath(given), "NGSPICE_LIBRARY_PATH")
     # Debian's runtime package has libngspice.so.0 but not the unversioned link of -dev.
     found = ctypes.util.find_library("ngspice")
     if found is None:

@@ -58,11 +58,15 @@ class _Library(NgSpiceShared):  # type: ignore[misc]  # PySpice is untyped
         super().__init__()
 
     def _load_library(self, verbose: bool) -> None:
-        if _Library._declared:  # a second cdef of the same types is refused by cffi
-            self._ngspice_shared = ffi.dlopen(self.library_path)
-        else:
-            super()._load_library(verbose)
-            _Library._declared = True
+        try:
+            if _Library._declared:  # a second cdef of the same types is refused by cffi
+                self._ngspice_shared = ffi.dlopen(self.library_path)
+            else:
+                _Library._declared = True
+                super()._load_library(verbose)
+        except OSError as error:
+            text = f"{self.library_path} cannot be loaded: {error}"
+            raise installation.NgspiceNotFoundError(text) from None
 
     @staticmethod
     def _send_char(message: Any, _ngspice_id: int, user_data: Any) -> int:
@@ -185,7 +189,11 @@ class SharedBackend:
                 cls._recycle()
                 return _failed(Status.DECK_ERROR, summarise(log, deck), log)
             for command in _alter_commands(alter):
-                library.command(command)
+                complaint = library.command(command)
+                if complaint:  # alter is silent when it succeeds
+                    cls._unload(library)
+                    log = tuple(complaint)
+                    return _failed(Status.DECK_ERROR, f"alter: {summarise(log) or log[0]}", log)
             cls._altered |= alter.keys()
             result = cls._run(library, deck, time_limit)
             if result.status is Status.DECK_ERROR:

@@ -170,6 +170,26 @@ class TestShared:
         backend.run(deck(RC), alter={"r1": 2500.0})
         np.testing.assert_array_equal(backend.run(deck(RC)).waveforms["out"], reference["out"])
 
+    def test_altering_what_is_not_there_is_a_deck_error(self) -> None:
+        result = SharedBackend().run(deck(RC), alter={"rnowhere": 2500.0})
+        assert result.status is Status.DECK_ERROR
+        assert "rnowhere" in result.reason
+        assert SharedBackend().run(deck(RC)).status is Status.OK
+
+    def test_library_that_cannot_be_loaded_is_one_line(self, tmp_path: Path) -> None:
+        wrong = tmp_path / "libngspice.so"
+        wrong.write_text("no library")
+        done = subprocess.run(
+            [sys.executable, "-m", "nandcosim", "simulate", "nand_string"],
+            env={**os.environ, "NGSPICE_LIBRARY_PATH": str(wrong)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+        assert "cannot be loaded" in done.stderr
+
     def test_stop_when_ends_early_and_says_so(self) -> None:
         condition = StopWhen((("v(out)", "<", 0.5),))
         early = SharedBackend().run(deck(RC, stop_when=condition))

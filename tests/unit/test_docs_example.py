@@ -49,3 +49,17 @@ def test_example_sweep_is_valid(example, monkeypatch) -> None:
 
     spec = load_spec(DOCS / "examples" / "rc.toml")
     assert spec.circuit == "rc:RcDischarge"
+
+
+@pytest.mark.parametrize(
+    ("circuit", "names"), [("dts_sense", ()), ("nand_string", ("v_bl", "t_settle"))]
+)
+def test_parameter_tables_of_the_pages_are_current(circuit, names, monkeypatch) -> None:
+    """What ``nandcosim circuits NAME --json | python docs/img/parameters.py`` prints."""
+    from nandcosim.report.listing import describe_circuit
+
+    monkeypatch.syspath_prepend(str(DOCS / "img"))
+    expected = importlib.import_module("parameters").table(
+        describe_circuit(load_circuit(circuit)), names
+    )
+    assert expected in (DOCS / "circuits" / f"{circuit}.md").read_text()
