@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import os
@@ -40,13 +41,19 @@ class Section:
 
 
 def as_svg(fig: Figure, salt: str) -> str:
-    """Render a figure to inline SVG; `salt` keeps the ids of several on one page apart."""
+    """Render a figure to inline SVG; `salt` keeps the ids of several on one page apart.
+
+    The same figure and salt give the same text.
+    """
     import matplotlib as mpl
 
     buffer = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": salt, "svg.fonttype": "path"}):
         fig.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return re.sub(r"^.*?(?=<svg)", "", buffer.getvalue(), flags=re.DOTALL)
+    svg = re.sub(r"^.*?(?=<svg)", "", buffer.getvalue(), flags=re.DOTALL)
+    # matplotlib numbers its elements from 1 in every figure
+    prefix = f"svg{hashlib.sha256(salt.encode()).hexdigest()[:8]}"
+    return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
 
 
 def write_page(path: Path, title: str, lead: str, sections: list[Section]) -> Path:

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import dask
@@ -23,6 +24,8 @@ from nandcosim.cli import cli, main
 from nandcosim.sweep import open_store, store_digest
 from nandcosim.tables import from_csv, from_json, open_table
 from tests.e2e.conftest import SMALL, SPEC, Command, Evaluated, Swept
+
+Inside = Callable[..., str]
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -39,6 +42,17 @@ def assert_picture(path: Path) -> None:
     assert len(np.unique((pixels.reshape(-1, 3) * 15).round(), axis=0)) > 5
 
 
+@pytest.fixture
+def inside(capfd: pytest.CaptureFixture[str]) -> Inside:
+    """Run a command in this process, which saves its start; what it printed."""
+
+    def run(*arguments: str | Path) -> str:
+        main([str(each) for each in arguments])  # an error would raise SystemExit
+        return capfd.readouterr().out
+
+    return run
+
+
 # ------------------------------------------------------------ circuits and single runs
 
 
@@ -50,29 +64,33 @@ def test_help(name: str | None, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--help" in shown
 
 
+def test_no_command_shows_the_help(inside: Inside) -> None:
+    assert inside() == inside("--help")
+
+
 def test_version_and_module(command: Command) -> None:
     assert re.fullmatch(r"nandcosim, version \d+\.\d+\S*\n", command("--version").stdout)
 
 
-def test_doctor(command: Command) -> None:
+def test_doctor(command: Command, inside: Inside) -> None:
     checks = json.loads(command("doctor", "--json").stdout)
     found = {check["name"]: check for check in checks}
     assert {"PySpice", "libngspice", "backend shared", "backend process"} <= set(found)
     assert all(check["ok"] for check in checks if check["required"])
-    lines = command("doctor").stdout.splitlines()
+    lines = inside("doctor").splitlines()
     assert len(lines) == len(checks)
     assert all(line.startswith(("ok", "-")) for line in lines)
 
 
-def test_circuits(command: Command) -> None:
+def test_circuits(command: Command, inside: Inside) -> None:
     described = {each["name"]: each for each in json.loads(command("circuits", "--json").stdout)}
     assert {"dts_sense", "nand_string"} <= set(described)
     for circuit in described.values():
         assert all(p["meaning"] and p["source"] for p in circuit["parameters"])
         assert circuit["responses"]
-    (one,) = json.loads(command("circuits", "dts_sense", "--json").stdout)
+    (one,) = json.loads(inside("circuits", "dts_sense", "--json"))
     assert one == described["dts_sense"]
-    shown = command("circuits", "dts_sense").stdout
+    shown = inside("circuits", "dts_sense")
     assert shown.startswith("dts_sense: ")
     assert all(f"    {p['name']} " in shown for p in one["parameters"])
     assert "nand_string" not in shown
@@ -159,12 +177,12 @@ def test_calibrate_then_simulate(command: Command, tmp_path: Path) -> None:
 # ------------------------------------------------------------ sweep, table, export
 
 
-def test_sweep_and_status(command: Command, swept: Swept) -> None:
+def test_sweep_and_status(command: Command, inside: Inside, swept: Swept) -> None:
     assert "6/6 samples (100 %)" in swept.output
     state = json.loads(command("status", swept.store, "--json").stdout)
     assert (state["total"], state["done"], state["failed"]) == (6, 6, 0)
     assert state["counts"]["ok"] == 6
-    assert "total: 6" in command("status", swept.store).stdout
+    assert "total: 6" in inside("status", swept.store)
     data = open_store(swept.store).load()
     assert dict(data.sizes) == {"margin": 3, "m": 1, "sample": 2}
     assert data.bit.sel(margin=[-1.5, 1.5], m=1).values.tolist() == [[0, 0], [1, 1]]
@@ -181,7 +199,7 @@ def test_sweep_again_changes_nothing(command: Command, swept: Swept) -> None:
     assert files() == before
 
 
-def test_table(command: Command, swept: Swept, tmp_path: Path) -> None:
+def test_table(command: Command, inside: Inside, swept: Swept, tmp_path: Path) -> None:
     picture = tmp_path / "t.png"
     summary = json.loads(command("table", swept.table, "--json", "--plot", picture).stdout)
     assert_picture(picture)
@@ -189,25 +207,25 @@ def test_table(command: Command, swept: Swept, tmp_path: Path) -> None:
     assert summary["store_digest"] == store_digest(swept.store)
     assert (summary["samples"]["n"], summary["samples"]["failed"]) == (6, 0)
     assert summary["axes"]["margin"]["values"] == [-1.5, 1.0, 1.5]
-    shown = command("table", swept.table).stdout
+    shown = inside("table", swept.table)
     assert "dts_sense" in shown
     assert "pass_probability" in shown
 
 
 @pytest.mark.parametrize("to", ["csv", "json", "netcdf"])
-def test_export_comes_back(to: str, command: Command, swept: Swept, tmp_path: Path) -> None:
+def test_export_comes_back(to: str, inside: Inside, swept: Swept, tmp_path: Path) -> None:
     out = tmp_path / "exported"
-    done = command("export", swept.table, "--to", to, "--out", out)
-    assert done.stdout == f"wrote {out}\n"
+    printed = inside("export", swept.table, "--to", to, "--out", out)
+    assert printed == f"wrote {out}\n"
     read = {"csv": from_csv, "json": from_json, "netcdf": open_table}[to]
     assert read(out).digest == open_table(swept.table).digest
 
 
-def test_export_is_foreign_readable(command: Command, swept: Swept, tmp_path: Path) -> None:
+def test_export_is_foreign_readable(inside: Inside, swept: Swept, tmp_path: Path) -> None:
     """By readers we did not write, beside the table where no ``--out`` is given."""
     table = shutil.copy(swept.table, tmp_path / "t.nc")
     for to in ("csv", "json"):
-        command("export", table, "--to", to)
+        inside("export", table, "--to", to)
     times = open_table(table).dataset["discharge_time"]
     document = json.loads((tmp_path / "t.json").read_text())
     exported = np.array(document["variables"]["discharge_time"]["data"], dtype=float)
@@ -257,16 +275,16 @@ def test_eval(evaluated: Evaluated, corpus: Path) -> None:
 
 
 def test_eval_with_a_config_file(
-    command: Command, corpus: Path, swept: Swept, evaluated: Evaluated, tmp_path: Path
+    inside: Inside, corpus: Path, swept: Swept, evaluated: Evaluated, tmp_path: Path
 ) -> None:
     """The file and ``--set`` mean the same, and ``--set`` wins; a single nprobe is no axis."""
     config = tmp_path / "c.toml"
     config.write_text("nlist = 4\nnprobe = [1, 2]\nk2 = 60\nk1 = 25\nalpha = 3\n")
-    done = command(
+    printed = inside(
         "eval", "dnova", "--config", config, "--set", "alpha=2", "--set", "nprobe=4",
         "--corpus", corpus, "--tables", swept.table.parent, "--out", tmp_path / "out", "--json",
     )  # fmt: skip
-    rows = json.loads(done.stdout)
+    rows = json.loads(printed)
     assert {row["nprobe"] for row in rows} == {4}
     data = xr.load_dataset(tmp_path / "out" / "dnova.nc", engine="h5netcdf")
     before = xr.load_dataset(evaluated.folder / "dnova.nc", engine="h5netcdf")
@@ -275,10 +293,10 @@ def test_eval_with_a_config_file(
     )
 
 
-def test_report(command: Command, swept: Swept, tmp_path: Path) -> None:
+def test_report(inside: Inside, swept: Swept, tmp_path: Path) -> None:
     shutil.copy(swept.table, tmp_path)
-    done = command("report", tmp_path)
-    assert done.stdout == f"wrote {tmp_path / 'report.html'}\n"
+    printed = inside("report", tmp_path)
+    assert printed == f"wrote {tmp_path / 'report.html'}\n"
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 

@@ -156,7 +156,7 @@ class _Evaluation:
             "documents": self.corpus.n,
             "queries": self.corpus.nq,
             "tables": json.dumps(
-                {name: table.dataset.attrs.get("digest", "") for name, table in self.tables.items()}
+                {name: table.digest for name, table in self.tables.items()}
             ),
         }
         return dataset
