@@ -315,7 +315,6 @@ def evaluate(
         configuration = Config.from_toml(config, chosen)
     else:
         configuration = Config.from_settings(chosen, "--set")
-    out.mkdir(parents=True, exist_ok=True)
     result = retrieval(configuration, corpus, out, tables)
     page = write_report(out)
     if as_json:

@@ -51,13 +51,15 @@ def demo(out: Path, say: Callable[[str], None]) -> Path:
 
 
 def retrieval(config: dnova.Config, corpus: str, out: Path, tables: Path | None = None) -> Path:
-    """Evaluate D-NOVA, write ``dnova.nc`` into `out`, with a progress bar."""
+    """Evaluate D-NOVA, write ``dnova.nc`` into `out` (made if missing), with a bar."""
     workload = dnova.load_corpus(corpus)
+    loaded = load_tables(tables) if tables is not None or config.uses_table else {}
+    out.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     with show_progress("D-NOVA", "configurations") as show:
         result = dnova.evaluate(
             config,
-            load_tables(tables),
+            loaded,
             workload,
             progress=lambda done, total: show(
                 Progress(done, total, elapsed=time.monotonic() - start)

@@ -109,16 +109,16 @@ def _evaluations(found: list[tuple[str, xr.Dataset]]) -> list[Section]:
     sections = []
     for name, dataset in found:
         k = int(dataset["k"].max())
-        measures = [m for m in ("recall_judged", "recall_exact", "recall_fp32_ivf") if m in dataset]
+        references = dataset["reference"].values.tolist()
         pictures = []
         if "nprobe" in dataset.dims:
             pictures = [
                 Picture(
-                    as_svg(draw_recall(dataset, measure, k), f"{name}{measure}"),
+                    as_svg(draw_recall(dataset, reference, k), f"{name}{reference}"),
                     f"Recall@{k} after probing more and more lists; bars are one standard error "
                     "over the queries. Points at one nprobe stand side by side.",
                 )
-                for measure in measures
+                for reference in references
             ]
         text = (
             f"Corpus {dataset.attrs['corpus']}: {dataset.attrs['documents']} documents, "

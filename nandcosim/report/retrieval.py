@@ -21,27 +21,27 @@ _SIDESTEP = 0.07
 
 _MARKERS = "os^Dvp*X"
 _TITLES = {
-    "recall_judged": "share of judged documents found",
-    "recall_exact": "share of the exact top k found",
-    "recall_fp32_ivf": "share of FP32-IVF's top k found",
+    "judged": "share of judged documents found",
+    "exact": "share of the exact top k found",
+    "fp32_ivf": "share of FP32-IVF's top k found",
 }
 
 
-def draw_recall(dataset: xr.Dataset, measure: str = "recall_judged", k: int = 100) -> Figure:
+def draw_recall(dataset: xr.Dataset, reference: str = "judged", k: int = 100) -> Figure:
     """Draw recall@k against nprobe, one line a configuration, bars of one standard error.
 
     Parameters
     ----------
     dataset : xarray.Dataset
         As `nandcosim.systems.dnova.evaluate` returns it, with the axis ``nprobe``.
-    measure : str
-        ``recall_judged``, ``recall_exact`` or ``recall_fp32_ivf``.
+    reference : str
+        ``judged``, ``exact`` or ``fp32_ivf``.
     k : int
     """
     fig, (axes,) = figure(height=3.8)
-    lines = _lines(dataset, measure)
+    lines = _lines(dataset, reference)
     # The first look is FP32-IVF's, also where it is the reference and has no line.
-    first = 0 if f"ivf_{measure}" in dataset else 1
+    first = 1 if reference == "fp32_ivf" else 0
     for index, (label, values, errors) in enumerate(lines):
         look = index + first
         axes.errorbar(
@@ -60,7 +60,7 @@ def draw_recall(dataset: xr.Dataset, measure: str = "recall_judged", k: int = 10
     nprobe = dataset["nprobe"].values
     axes.set_xticks(nprobe, [f"{n:d}" for n in nprobe])
     axes.set_xticks([], minor=True)
-    axes.set_ylabel(f"recall@{k}: {_TITLES[measure]}")
+    axes.set_ylabel(f"recall@{k}: {_TITLES[reference]}")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return fig
 
@@ -68,16 +68,14 @@ def draw_recall(dataset: xr.Dataset, measure: str = "recall_judged", k: int = 10
 def recall_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
     """One row a configuration and measure: label, nprobe, k, value and standard error."""
     rows = []
-    for measure, title in _TITLES.items():
-        if measure not in dataset:
-            continue
-        for label, values, errors in _lines(dataset, measure):
+    for reference in dataset["reference"].values.tolist():
+        for label, values, errors in _lines(dataset, reference):
             for k in dataset["k"].values:
                 nprobe, recall = _along_nprobe(dataset, values.sel(k=k))
                 _, error = _along_nprobe(dataset, errors.sel(k=k))
                 rows += [
                     {
-                        "measure": title,
+                        "measure": _TITLES[reference],
                         "configuration": label,
                         "nprobe": int(n),
                         "k": int(k),
@@ -101,13 +99,13 @@ def recall_table(dataset: xr.Dataset) -> list[dict[str, Any]]:
     return list(table.values())
 
 
-def _lines(dataset: xr.Dataset, measure: str) -> list[tuple[str, xr.DataArray, xr.DataArray]]:
+def _lines(dataset: xr.Dataset, reference: str) -> list[tuple[str, xr.DataArray, xr.DataArray]]:
     """Label, values and standard errors over (nprobe, k) of every line; FP32-IVF first."""
+    one = dataset.sel(reference=reference)
     lines = []
-    reference = f"ivf_{measure}"
-    if reference in dataset:
-        lines += _split("FP32-IVF", dataset[reference], dataset[f"{reference}_se"])
-    return lines + _split("", dataset[measure], dataset[f"{measure}_se"])
+    if reference != "fp32_ivf":  # against itself it would be 1
+        lines += _split("FP32-IVF", one["ivf_recall"], one["ivf_recall_se"])
+    return lines + _split("", one["recall"], one["recall_se"])
 
 
 def _split(

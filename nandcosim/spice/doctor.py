@@ -27,7 +27,6 @@ __all__ = ["Check", "examine"]
 EXTRAS = {
     "faiss": "retrieval",
     "numba": "retrieval",
-    "h5py": "retrieval",
     "pyarrow": "parquet",
     "onnxruntime": "encode",
     "tokenizers": "encode",

@@ -260,17 +260,17 @@ def test_eval(evaluated: Evaluated, corpus: Path) -> None:
     assert data.attrs["documents"] == 240
     printed = {(r["configuration"], r["nprobe"], r["measure"]): r["recall"] for r in rows}
     for alpha in (1, 2):
-        stored = float(data.recall_judged.sel(alpha=alpha, nprobe=4, k=25))
+        stored = float(data.recall.sel(reference="judged", alpha=alpha, nprobe=4, k=25))
         assert printed[f"alpha {alpha}", 4, "share of judged documents found"] == stored
         assert 0 < stored <= 1
     # All four lists probed is exhaustive search; its judged recall found independently.
-    assert (data.ivf_recall_exact.sel(nprobe=4) == 1).all()
+    assert (data.ivf_recall.sel(reference="exact", nprobe=4) == 1).all()
     documents = np.load(corpus)
     queries = np.load(corpus.with_name("docs-queries.npy"))
     nearest = np.argsort(-queries @ documents.T, axis=1)[:, :25]
     judged = np.loadtxt(corpus.with_name("docs-qrels.tsv"), dtype=int)[:, 1]
     expected = (nearest == judged[:, None]).any(axis=1).mean()
-    assert float(data.ivf_recall_judged.sel(nprobe=4, k=25)) == pytest.approx(expected)
+    assert float(data.ivf_recall.sel(reference="judged", nprobe=4, k=25)) == pytest.approx(expected)
     assert (evaluated.folder / "report.html").is_file()
 
 
@@ -288,9 +288,7 @@ def test_eval_with_a_config_file(
     assert {row["nprobe"] for row in rows} == {4}
     data = xr.load_dataset(tmp_path / "out" / "dnova.nc", engine="h5netcdf")
     before = xr.load_dataset(evaluated.folder / "dnova.nc", engine="h5netcdf")
-    xr.testing.assert_equal(
-        data.recall_exact, before.recall_exact.sel(alpha=2, nprobe=4, drop=True)
-    )
+    xr.testing.assert_equal(data.recall, before.recall.sel(alpha=2, nprobe=4, drop=True))
 
 
 def test_report(inside: Inside, swept: Swept, tmp_path: Path) -> None:

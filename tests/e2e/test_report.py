@@ -128,8 +128,8 @@ def test_page_has_the_numbers_of_its_files(folder: Path, swept: Swept, page: Pag
     for alpha in (1, 2):
         line = by_setting["judged documents", f"alpha {alpha}"]
         for nprobe in (1, 4):
-            at = {"alpha": alpha, "nprobe": nprobe, "k": 25}
-            recall, error = (float(data[n].sel(at)) for n in ("recall_judged", "recall_judged_se"))
+            at = {"alpha": alpha, "nprobe": nprobe, "k": 25, "reference": "judged"}
+            recall, error = (float(data[name].sel(at)) for name in ("recall", "recall_se"))
             assert line[f"nprobe {nprobe}"] == f"{recall:.3f} ± {error:.3f}"
     counts = open_table(swept.table).dataset
     assert f"{int(counts['n'].sum())} successful, {int(counts['failed'].sum())} failed" in page.text

@@ -41,9 +41,10 @@ def result(corpus) -> xr.Dataset:
 
 
 def test_axes_are_those_of_the_configuration(result) -> None:
-    assert result.recall_judged.dims == ("dts", "alpha", "nprobe", "k")
+    assert result.recall.dims == ("dts", "alpha", "nprobe", "reference", "k")
     assert list(result.k.values) == [25]
-    assert result.ivf_recall_judged.dims == ("nprobe", "k")
+    assert list(result.reference.values) == ["judged", "exact", "fp32_ivf"]
+    assert result.ivf_recall.dims == ("nprobe", "reference", "k")
     assert bool(result.to_array().notnull().all())
 
 
@@ -51,22 +52,20 @@ def test_recall_is_that_of_the_search(corpus, result) -> None:
     index = dnova.IvfIndex.build(corpus.vectors, 8, 0)
     found = index.search(corpus.queries, m=(2, 4, 2), alpha=3, nprobe=8, k2=100, k1=25)
     expected = recall_per_query(found.ids, corpus.relevance, 25)
-    cell = {"dts": "242", "alpha": 3, "nprobe": 8, "k": 25}
-    assert float(result.recall_judged.sel(cell)) == expected.mean()
+    cell = {"dts": "242", "alpha": 3, "nprobe": 8, "k": 25, "reference": "judged"}
+    assert float(result.recall.sel(cell)) == expected.mean()
     error = expected.std(ddof=1) / np.sqrt(expected.size)
-    assert float(result.recall_judged_se.sel(cell)) == pytest.approx(error)
+    assert float(result.recall_se.sel(cell)) == pytest.approx(error)
 
 
 def test_probing_every_list_makes_fp32_ivf_exact(result) -> None:
-    np.testing.assert_array_equal(result.ivf_recall_exact.sel(nprobe=8), 1.0)
+    np.testing.assert_array_equal(result.ivf_recall.sel(nprobe=8, reference="exact"), 1.0)
+    np.testing.assert_array_equal(result.ivf_recall.sel(reference="fp32_ivf"), 1.0)
 
 
 def test_gap_is_the_difference_of_the_recalls(result) -> None:
-    difference = result.ivf_recall_judged - result.recall_judged
-    xr.testing.assert_allclose(
-        result.gap_judged.transpose(*difference.dims),
-        difference.drop_vars("stage", errors="ignore"),
-    )
+    difference = (result.ivf_recall - result.recall).transpose(*result.gap.dims)
+    xr.testing.assert_allclose(result.gap, difference)
 
 
 def test_scanned_counts(result) -> None:
@@ -93,9 +92,10 @@ def test_noise_is_taken_from_the_table(corpus, tmp_path) -> None:
     )
     clean = dnova.evaluate(config.model_copy(update={"noise": "none"}), workload=corpus)
     same = dnova.evaluate(config, {"dts_sense": table(0.0)}, corpus)
-    xr.testing.assert_equal(same.recall_exact, clean.recall_exact)
+    xr.testing.assert_equal(same.recall, clean.recall)
     off = dnova.evaluate(config, {"dts_sense": table(30.0)}, corpus)
-    assert off.recall_exact.item() < 0.5 * clean.recall_exact.item()
+    exact = {"reference": "exact", "k": 25}
+    assert off.recall.sel(exact).item() < 0.5 * clean.recall.sel(exact).item()
 
 
 def test_noise_without_a_table_is_refused(corpus) -> None:

@@ -105,3 +105,9 @@ class Config(SystemConfig):
     threads: _Count = setting(
         1, unit="1", meaning="queries searched at a time; no effect on results", origin="assumed"
     )
+
+    @property
+    def uses_table(self) -> bool:
+        """Whether any configuration takes its noise from a table."""
+        noise = self.noise if isinstance(self.noise, tuple) else (self.noise,)
+        return "table" in noise
