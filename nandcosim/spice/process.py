@@ -18,7 +18,7 @@ from nandcosim.spice.deck import Deck
 from nandcosim.spice.rawfile import read_raw
 from nandcosim.spice.result import RawResult, Waveforms, judge_transient
 from nandcosim.spice.status import Status
-from nandcosim.spice.trouble import summarise
+from nandcosim.spice.trouble import explained, summarise
 
 __all__ = ["ProcessBackend"]
 
@@ -80,7 +80,6 @@ class ProcessBackend:
             return RawResult(Status.TIMEOUT, reason, Waveforms({}), False, time_limit, log)
         seconds = _children_cpu_seconds() - start
         log = _lines(done.stdout, done.stderr)
-        trouble = summarise(log, deck)
         if done.returncode < 0:
             reason = f"ngspice died of signal {-done.returncode}"
             return RawResult(Status.CRASHED, reason, Waveforms({}), False, seconds, log)
@@ -93,11 +92,13 @@ class ProcessBackend:
             status = Status.NO_CONVERGENCE if started else Status.DECK_ERROR
             if any("no data saved" in line for line in log):
                 status = Status.DECK_ERROR
-            return RawResult(status, trouble, Waveforms({}), False, seconds, log)
-        status, reason, early = judge_transient(
-            vectors, deck.analysis, done.returncode != 0, trouble
-        )
-        return RawResult(status, reason, Waveforms(vectors), early, seconds, log)
+            reason = summarise(log, deck)
+            return RawResult(status, reason, Waveforms({}), False, seconds, log)
+        waves = Waveforms(vectors)
+        status, reason, early = judge_transient(waves, deck.analysis, done.returncode != 0)
+        if status is not Status.OK:
+            reason = explained(reason, log, deck)
+        return RawResult(status, reason, waves, early, seconds, log)
 
 
 def _children_cpu_seconds() -> float:

@@ -29,6 +29,8 @@ class Waveforms(Mapping[str, np.ndarray]):
         self._vectors = {canonical_name(name): data for name, data in vectors.items()}
 
     def __getitem__(self, name: str) -> np.ndarray:
+        if name in self._vectors:
+            return self._vectors[name]
         try:
             return self._vectors[canonical_name(name)]
         except KeyError:
@@ -90,30 +92,28 @@ class RawResult:
 
 
 def judge_transient(
-    vectors: Mapping[str, np.ndarray], analysis: Transient, sim_failed: bool, trouble: str
+    waves: Waveforms, analysis: Transient, sim_failed: bool
 ) -> tuple[Status, str, bool]:
     """Decide from the data whether a transient succeeded.
 
     Parameters
     ----------
-    vectors : Mapping
-        Vectors of the requested analysis, possibly empty.
+    waves : Waveforms
+        Vectors of the requested analysis, possibly none.
     analysis : Transient
     sim_failed : bool
         ``$sim_status`` was not 0, or the process reported failure.
-    trouble : str
-        The simulator's own words, used in the reason only.
 
     Returns
     -------
     status : Status
     reason : str
+        What the data show; empty when the status is OK.
     stopped_early : bool
     """
-    waves = Waveforms(vectors)
     time = waves["time"] if "time" in waves else np.empty(0)
     if time.size < 2:
-        return Status.NO_CONVERGENCE, trouble or "no operating point was found", False
+        return Status.NO_CONVERGENCE, "no operating point was found", False
     if not all(np.isfinite(data).all() for data in waves.values()):
         return Status.NO_CONVERGENCE, "a value is not finite", False
     complete = bool(time[-1] >= analysis.stop * COMPLETE)
@@ -121,5 +121,4 @@ def judge_transient(
         return Status.OK, "", False
     if not sim_failed and analysis.stop_when is not None and analysis.stop_when.met(waves):
         return Status.OK, "", True
-    died = f"died at {time[-1]:.6g} s of {analysis.stop:.6g} s"
-    return Status.TRUNCATED, f"{died}: {trouble}" if trouble else died, False
+    return Status.TRUNCATED, f"died at {time[-1]:.6g} s of {analysis.stop:.6g} s", False

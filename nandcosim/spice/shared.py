@@ -29,7 +29,7 @@ from nandcosim.spice import installation
 from nandcosim.spice.deck import Deck
 from nandcosim.spice.result import RawResult, Waveforms, judge_transient
 from nandcosim.spice.status import Status
-from nandcosim.spice.trouble import summarise
+from nandcosim.spice.trouble import explained, summarise
 
 __all__ = ["SharedBackend"]
 
@@ -55,6 +55,7 @@ class _Library(NgSpiceShared):  # type: ignore[misc]  # PySpice is untyped
         self.finished = threading.Event()
         self.exited = False
         self.thread_id: int | None = None
+        self.thread_seconds = 0.0
         super().__init__()
 
     def _load_library(self, verbose: bool) -> None:
@@ -84,6 +85,7 @@ class _Library(NgSpiceShared):  # type: ignore[misc]  # PySpice is untyped
         if not_running:  # called by ngspice's own thread, as the last thing it does
             library = ffi.from_handle(user_data)
             library.thread_id = threading.get_native_id()
+            library.thread_seconds = time.thread_time()
             library.finished.set()
         return 0
 
@@ -273,20 +275,19 @@ class SharedBackend:
         library.command("destroy all")
         library.command("set sim_status=1")
         library.finished.clear()
-        start = time.process_time()
         library.command("bg_run")
         in_time = library.finished.wait(time_limit)
-        seconds = time.process_time() - start  # ours sleeps, ngspice's thread works
         if not in_time:
             return False, cls._halt(library, time_limit)
         failed = library.command("echo $sim_status")[-1].split()[-1] != "0"
         plot = library.current_plot()
         log = tuple(library.lines)
         if plot.startswith("tran"):
-            vectors = library.vectors(plot)
-            trouble = summarise(log, deck)
-            status, reason, early = judge_transient(vectors, deck.analysis, failed, trouble)
-            result = RawResult(status, reason, Waveforms(vectors), early, seconds, log)
+            waves = Waveforms(library.vectors(plot))
+            status, reason, early = judge_transient(waves, deck.analysis, failed)
+            if status is not Status.OK:
+                reason = explained(reason, log, deck)
+            result = RawResult(status, reason, waves, early, library.thread_seconds, log)
         else:
             result = _failed(Status.DECK_ERROR, summarise(log, deck), log)
         return not failed and result.status is not Status.OK, result

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nandcosim.spice.deck import Deck
 
-__all__ = ["summarise"]
+__all__ = ["explained", "summarise"]
 
 # ngspice >= 43 gives two numbers; the internal one counts the lines of the deck as we sent it
 _LINE = re.compile(r"(?:Error on line|etlist line no\.) *(?:\d+, new internal line no\. )?(\d+)")
@@ -52,3 +52,9 @@ def summarise(log: Sequence[str], deck: Deck | None = None) -> str:
         if _TELLING.search(line) and not any(echo in line for echo in _ECHOES)
     ]
     return telling[-1] if telling else ""
+
+
+def explained(reason: str, log: Sequence[str], deck: Deck | None = None) -> str:
+    """`reason` followed by ngspice's own words, if it had any."""
+    words = summarise(log, deck)
+    return f"{reason}: {words}" if words else reason

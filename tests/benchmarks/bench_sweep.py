@@ -51,7 +51,7 @@ def inside() -> float:
     return getattr(SharedBackend, "spent", 0.0)
 
 
-def main(samples: int = 40) -> None:
+def main(samples: int = 100) -> None:
     spec = parse_spec({**SPEC, "samples": samples})
     with (
         tempfile.TemporaryDirectory() as folder,
