@@ -52,6 +52,9 @@ __all__ = ["run_sweep"]
 #: Chunks in flight for every worker: one that runs and one that waits.
 CHUNKS_PER_WORKER = 2
 
+#: Watches that distributed keeps for its dashboard, which we don't show: 2 % of a core a worker.
+LIGHT = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
+
 #: Times a chunk in isolation may lose its worker (not its own child) before we give up.
 MAX_ISOLATED_ATTEMPTS = 5
 
@@ -292,7 +295,7 @@ def _connected(
     count = min(workers or CPU_COUNT, limit)
     environment = dask.config.get("distributed.nanny.pre-spawn-environ", {}) | THREAD_LIMITS
     with (
-        dask.config.set({"distributed.nanny.pre-spawn-environ": environment}),
+        dask.config.set({"distributed.nanny.pre-spawn-environ": environment, **LIGHT}),
         LocalCluster(
             n_workers=count,
             threads_per_worker=1,
