@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
-
 __all__ = [
     "InputError",
     "MissingExtraError",
     "NandcosimError",
     "SimulationError",
-    "unknown_name",
 ]
 
 
@@ -56,11 +52,3 @@ class MissingExtraError(InputError):
 
 class SimulationError(NandcosimError):
     """A single simulation asked for by name did not succeed."""
-
-
-def unknown_name(found: str, allowed: Iterable[str]) -> str:
-    """Words for a name that does not exist: ``unknown, did you mean 'vdd'? allowed: ...``."""
-    names = list(allowed)
-    close = difflib.get_close_matches(found, names, n=1)
-    guess = f", did you mean {close[0]!r}?" if close else ""
-    return f"unknown{guess}; allowed: {', '.join(names) or 'none'}"

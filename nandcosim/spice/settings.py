@@ -8,9 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from nandcosim.errors import InputError, unknown_name
+from nandcosim.errors import InputError
 from nandcosim.spice.circuit import Circuit, Params
 from nandcosim.units import to_unit
+from nandcosim.wording import first_mistake, unknown_key
 
 __all__ = ["circuit_params"]
 
@@ -35,20 +36,15 @@ def circuit_params(circuit: Circuit, settings: Mapping[str, Any], where: str) ->
     values: dict[str, Any] = {}
     for name, found in settings.items():
         if name not in fields:
-            raise InputError(f"{where}: {name}: {unknown_name(name, fields)}")
+            raise InputError(f"{where}: {name}: {unknown_key(name, fields)}")
         unit = circuit.Params.unit_of(name)
         values[name] = found if unit == "" else _number(found, unit, f"{where}: {name}")
     try:
         return circuit.Params(**values)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        message = str(first["msg"]).removeprefix("Value error, ")
-        message = message[:1].lower() + message[1:]
-        if not first["loc"]:  # a rule over several parameters names them itself
-            raise InputError(f"{where}: {message}") from None
-        name = str(first["loc"][0])
-        text = f"{where}: {name}: found {settings.get(name)!r}, {message}"
-        raise InputError(text) from None
+        name, _, message = first_mistake(error)
+        found = f"{name}: found {settings.get(name)!r}, " if name else ""
+        raise InputError(f"{where}: {found}{message}") from None
 
 
 def _number(found: Any, unit: str, where: str) -> float | int:

@@ -5,10 +5,9 @@ Every mistake gets one line: file, key, what was found, what is allowed.
 
 from __future__ import annotations
 
-import difflib
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -38,6 +37,7 @@ from nandcosim.sweep.spec import (
     knob_cells,
 )
 from nandcosim.units import to_unit
+from nandcosim.wording import first_mistake, readable, suggestion, unknown_key, unknown_value
 
 __all__ = ["load_spec", "parse_spec"]
 
@@ -151,7 +151,7 @@ class _Checker:
                 raise self._error(
                     f"axes.{name}",
                     f"is no parameter of {self.file.circuit!r} and no random variable uses it"
-                    f"{_suggestion(name, allowed)}; parameters: {', '.join(allowed)}",
+                    f"{suggestion(name, allowed)}; parameters: {', '.join(allowed)}",
                 )
         axes = {name: self._axis(name, value) for name, value in raw_axes.items()}
         spec = SweepSpec(
@@ -182,7 +182,7 @@ class _Checker:
             raise self._error("responses", f"is empty, allowed: {', '.join(declared)}")
         for name in asked:
             if name not in declared:
-                raise self._error("responses", _unknown(name, declared))
+                raise self._error("responses", unknown_value(name, declared))
         if len(set(asked)) != len(asked):
             raise self._error("responses", f"found {asked}, a name is given twice")
         return tuple(asked)
@@ -192,7 +192,7 @@ class _Checker:
         for name, value in sorted(self.file.parameters.items()):
             key = f"parameters.{name}"
             if name not in self.fields:
-                raise self._error(key, _unknown("", self.fields, name))
+                raise self._error(key, unknown_key(name, self.fields))
             if name in self.file.axes:
                 raise self._error(key, f"is also an axis (axes.{name}); keep one of the two")
             converted[name] = self._parameter_value(name, value, key)
@@ -274,7 +274,9 @@ class _Checker:
         key = f"random[{position}]"
         unit = self._target_unit(entry, key)
         if entry.distribution not in DISTRIBUTIONS:
-            raise self._error(f"{key}.distribution", _unknown(entry.distribution, DISTRIBUTIONS))
+            raise self._error(
+                f"{key}.distribution", unknown_value(entry.distribution, DISTRIBUTIONS)
+            )
         kinds = DISTRIBUTIONS[entry.distribution].parameters
         units = {"value": unit, "spread": _spread_unit(unit), "pure": "1"}
         update: dict[str, Any] = {}
@@ -306,7 +308,7 @@ class _Checker:
         if name not in self.fields:
             raise self._error(
                 f"{key}.target",
-                _unknown(name, [*self.knobs, *self.fields], kinds="knobs and parameters"),
+                unknown_value(name, [*self.knobs, *self.fields], kinds="knobs and parameters"),
             )
         if not _accepts_real(self.fields[name].annotation):
             raise self._error(
@@ -333,7 +335,7 @@ class _Checker:
         if isinstance(entry.cells, str) and entry.cells not in groups:
             raise self._error(
                 f"{key}.cells",
-                _unknown(entry.cells, groups, kinds="groups") + ", or a list of indices",
+                unknown_value(entry.cells, groups, kinds="groups") + ", or a list of indices",
             )
         if not entry.cells:
             raise self._error(f"{key}.cells", "is empty, expected at least one index")
@@ -358,7 +360,7 @@ class _Checker:
                 raise self._error(
                     key,
                     f"found {value!r}, expected a number, a quantity or an axis (axes: {axes})"
-                    + _suggestion(value, self.file.axes),
+                    + suggestion(value, self.file.axes),
                 )
             return self._quantity(value, unit, key)
         known = self.axis_units.setdefault(value, unit)
@@ -390,7 +392,7 @@ class _Checker:
         try:
             return base_params(spec, self.circuit, coordinates)
         except ValidationError as error:
-            name, found, message = _first_mistake(error)
+            name, found, message = first_mistake(error)
             if name in spec.axes:
                 key = f"axes.{name}"
             elif name in spec.parameters:
@@ -440,7 +442,7 @@ class _Checker:
         try:
             base_params(spec, self.circuit, coordinates, {entry.target: middle})
         except ValidationError as error:
-            _, found, message = _first_mistake(error)
+            _, found, message = first_mistake(error)
             raise self._error(
                 key, f"the median of {entry.target!r} is {found!r}, {message}"
             ) from None
@@ -483,34 +485,6 @@ def _used_axes(entry: RandomVariable, coordinates: Mapping[str, Scalar]) -> str:
     return "".join(f" (from axes.{name})" for name in dict.fromkeys(names))
 
 
-def _suggestion(found: str, allowed: Iterable[str]) -> str:
-    close = difflib.get_close_matches(found, list(allowed), n=1)
-    return f", did you mean {close[0]!r}?" if close else ""
-
-
-def _unknown(found: str, allowed: Iterable[str], key: str = "", kinds: str = "") -> str:
-    """Text for a name that does not exist; `key`: the unknown name is the key itself."""
-    allowed = list(allowed)
-    subject = "unknown" if key else f"found {found!r}"
-    listed = ", ".join(allowed) or "none"
-    of_kind = f" {kinds}" if kinds else ""
-    return f"{subject}{_suggestion(key or found, allowed)}; allowed{of_kind}: {listed}"
-
-
-def _readable(message: str) -> str:
-    """A pydantic message as the second half of ``found ..., ...``."""
-    message = message.removeprefix("Value error, ").replace("Input should be", "expected")
-    return message[:1].lower() + message[1:]
-
-
-def _first_mistake(error: ValidationError) -> tuple[str, Any, str]:
-    """Field, what was found, and a readable message of the first pydantic error."""
-    first = error.errors(include_url=False)[0]
-    name = str(first["loc"][0]) if first["loc"] else ""
-    message = _readable(first["msg"])
-    return name, first["input"], message
-
-
 def _one_line(error: ValidationError, where: str, model: type[BaseModel], prefix: str = "") -> str:
     """The first error of a pydantic model in the form ``file: key: found ..., allowed ...``."""
     # A union reports each of its branches; an unknown key is the clearer news.
@@ -525,8 +499,8 @@ def _one_line(error: ValidationError, where: str, model: type[BaseModel], prefix
             key += f".{part}" if key else str(part)
     if first["type"] == "extra_forbidden":
         owner = RandomVariable if loc[0] == "random" and len(loc) > 1 else model
-        return f"{where}: {key}: {_unknown('', owner.model_fields, str(loc[-1]))}"
+        return f"{where}: {key}: {unknown_key(str(loc[-1]), owner.model_fields)}"
     if first["type"] == "missing":
         return f"{where}: {key}: is missing"
-    message = _readable(first["msg"])
+    message = readable(first["msg"])
     return f"{where}: {key}: found {first['input']!r}, {message}"

@@ -10,8 +10,9 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from nandcosim.errors import InputError, unknown_name
+from nandcosim.errors import InputError
 from nandcosim.units import to_unit
+from nandcosim.wording import first_mistake, unknown_key
 
 __all__ = ["SystemConfig", "setting"]
 
@@ -82,11 +83,9 @@ class SystemConfig(BaseModel):
         try:
             return cls(**values)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            message = str(first["msg"]).removeprefix("Value error, ")
-            name = str(first["loc"][0]) if first["loc"] else ""
+            name, _, message = first_mistake(error)
             found = f"{name}: found {values.get(name)!r}, " if name else ""
-            raise InputError(f"{where}: {found}{message[:1].lower()}{message[1:]}") from None
+            raise InputError(f"{where}: {found}{message}") from None
 
     @classmethod
     def from_toml(cls, path: Path, settings: Mapping[str, Any] | None = None) -> Self:
@@ -109,7 +108,7 @@ class SystemConfig(BaseModel):
     @classmethod
     def _parsed(cls, name: str, found: Any, where: str) -> Any:
         if name not in cls.model_fields:
-            raise InputError(f"{where}: {name}: {unknown_name(name, cls.model_fields)}")
+            raise InputError(f"{where}: {name}: {unknown_key(name, cls.model_fields)}")
         if isinstance(found, str) and "," in found:
             found = [part.strip() for part in found.split(",")]
         if isinstance(found, list):
