@@ -214,7 +214,7 @@ def sweep(
         progress=True,
     )
     found = sweep_status(out)
-    _print_json(found) if as_json else click.echo(status_lines(out, found))
+    _print_json(found) if as_json else click.echo(status_lines(found))
 
 
 @cli.command()
@@ -226,7 +226,7 @@ def status(store: Path, as_json: bool) -> None:
     from nandcosim.sweep import status as sweep_status
 
     found = sweep_status(store)
-    _print_json(found) if as_json else click.echo(status_lines(store, found))
+    _print_json(found) if as_json else click.echo(status_lines(found))
 
 
 @cli.command()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from nandcosim.spice.circuit import Circuit
@@ -99,6 +98,11 @@ def response_lines(circuit: Circuit, outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def status_lines(store: Path, found: Mapping[str, Any]) -> str:
-    """Text of a sweep's status."""
-    return "\n".join([str(store), *(f"  {name}: {value}" for name, value in found.items())])
+def status_lines(found: Mapping[str, Any]) -> str:
+    """Text of a sweep's status: how far it is, samples by status, failures by reason."""
+    done, total = found["done"], found["total"]
+    head = f"{found['path']}: {found['circuit']}, {done} of {total} samples done"
+    lines = [f"{head} ({100 * found['fraction_done']:.3g} %), {found['failed']} failed"]
+    lines += [f"  {name:<20} {count}" for name, count in found["counts"].items() if count]
+    lines += [f"  {count} x {reason}" for reason, count in found["reasons"].items()]
+    return "\n".join(lines)
