@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import model_validator
 from PySpice.Spice.Netlist import Circuit as Netlist
 from scipy.optimize import brentq
 
@@ -102,6 +103,13 @@ class DtsSenseParams(StringParams):
         meaning="largest time step; a twentieth where the sense amplifier's output is measured",
         source="derived: crossing time within 1e-3 of that at a 25th of it (tested)",
     )
+
+
+    @model_validator(mode="after")
+    def _trips(self) -> DtsSenseParams:
+        if self.v_trip >= self.vdd:
+            raise ValueError(f"v_trip = {self.v_trip} V is not below vdd = {self.vdd} V")
+        return self
 
 
 @dataclass(frozen=True)
@@ -209,9 +217,11 @@ class DtsSense(Circuit):
         rise = crossing(time, out, params.vdd / 2, rising=True, after=timing.select)
         stopped = time[-1] < timing.strobe * (1 - 1e-9)
         nan = float("nan")
+        # a bitline that was not precharged says nothing about the string
+        charged = value_at(time, bitline, timing.select) > 0.9 * params.vdd
         power = -params.vdd * waveforms["i(vdd)"]
         return {
-            "bit": float(out[-1] > params.vdd / 2),
+            "bit": float(out[-1] > params.vdd / 2) if charged else nan,
             "t_cross": cross - timing.select,
             "t_out": rise - timing.select,
             "v_trip_out": nan if np.isnan(rise) else value_at(time, bitline, rise),

@@ -57,11 +57,13 @@ def _boundary(params: Any, path: Path, modified: int) -> float:
         if all(entry.get(name) == value for name, value in key.items()):
             return float(entry["v_boundary"])
     what = ", ".join(f"{name}={key[name]}" for name in KEY_FIELDS)
+    settings = " ".join(
+        f"--set {name}={getattr(params, name)}" for name in (*KEY_FIELDS, "card", "cell")
+    )
     raise InputError(
         f"{path.name}: no level map for {what} with card {params.card!r} and cell "
-        f"{params.cell!r}; run 'nandcosim calibrate dts_sense --set bits={params.bits} "
-        f"--set cells={params.cells} --set card={params.card} --out levels.toml' and set "
-        "levels=levels.toml, or set v_boundary"
+        f"{params.cell!r}; run 'nandcosim calibrate dts_sense {settings} --out levels.toml' "
+        "and set levels=levels.toml, or set v_boundary"
     )
 
 

@@ -320,7 +320,9 @@ def evaluate(
     if as_json:
         _print_json(recall_rows(xr.load_dataset(result, engine="h5netcdf")))
     else:
-        click.echo(f"wrote {result} and {page}")
+        used = f"tables of {tables}" if tables else "shipped tables"
+        source = f", noise from the {used}" if configuration.uses_table else ""
+        click.echo(f"wrote {result} and {page}{source}")
 
 
 @cli.command()

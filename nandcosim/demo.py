@@ -22,7 +22,12 @@ __all__ = ["CONFIG", "demo"]
 
 #: The evaluation of the demo; queries are fewer than the corpus has, to keep to the minute.
 CONFIG = dnova.Config(
-    dts=("111", "242"), noise=("none", "table"), nprobe=(1, 2, 4, 8, 16, 32), queries=200
+    dts=("111", "242"),
+    noise=("none", "table"),
+    chip=(0, 1, 2),
+    nprobe=(1, 2, 4, 8, 16, 32),
+    queries=200,
+    threads=2,
 )
 
 

@@ -7,6 +7,7 @@ reads as 2 atto).
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,11 @@ __all__ = ["to_unit"]
 
 #: The one unit pint does not know: the spacing of two neighbouring threshold levels.
 _LEVEL_DEFINITION = "level = [threshold_level]"
+
+
+_QUANTITY = re.compile(
+    r"\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>[^\W\d_][^,;]*?)?\s*"
+)
 
 
 @cache
@@ -52,23 +58,27 @@ def to_unit(value: float | int | str, unit: str, where: str) -> float:
     InputError
         If the text is no quantity, or its unit cannot be converted to `unit`.
     """
+    expected = (
+        f"a number in {unit} or one such as '1.5 {unit}'" if unit != "1" else "a plain number"
+    )
     if isinstance(value, bool):
-        raise InputError(f"{where}: found {value!r}, expected a number in {unit}")
+        raise InputError(f"{where}: found {value!r}, expected {expected}")
     if isinstance(value, (int, float)):
         return float(value)
+    # pint alone would evaluate "1+1" and drop the comma of "0,5".
+    match = _QUANTITY.fullmatch(value)
+    if match is None:
+        raise InputError(f"{where}: {value!r} is no quantity, expected {expected}")
+    number, written = float(match["number"]), match["unit"]
+    if not written:
+        return number
     import pint
 
-    registry = _registry()
-    target = "" if unit == "1" else unit
     try:
-        quantity: Any = registry.Quantity(value)
-        if quantity.unitless and target and quantity.dimensionless:
-            return float(quantity.magnitude)
-        return float(quantity.to(target).magnitude)
+        quantity: Any = _registry().Quantity(number, written)
+        return float(quantity.to("" if unit == "1" else unit).magnitude)
     except pint.DimensionalityError:
-        raise InputError(f"{where}: found {value!r}, expected a quantity in {unit}") from None
-    except Exception:  # noqa: BLE001 - pint raises many kinds for text it cannot read
-        raise InputError(
-            f"{where}: {value!r} is no quantity, expected a number or a number with a unit "
-            f"such as '1.5 {unit}'"
-        ) from None
+        wanted = expected if unit == "1" else f"a quantity in {unit}"
+        raise InputError(f"{where}: found {value!r}, expected {wanted}") from None
+    except Exception:  # noqa: BLE001 - pint raises many kinds for a unit it cannot read
+        raise InputError(f"{where}: {value!r} is no quantity, expected {expected}") from None

@@ -11,9 +11,9 @@ import xarray as xr
 
 from nandcosim.errors import InputError
 from nandcosim.report.page import Picture, Section, as_svg, write_page
-from nandcosim.report.retrieval import draw_recall, recall_table
+from nandcosim.report.retrieval import draw_recall, gap_table, recall_table
 from nandcosim.report.samples import draw_samples
-from nandcosim.tables import CalibrationTable
+from nandcosim.tables import CalibrationTable, open_table
 from nandcosim.tables.plotting import draw
 
 __all__ = ["report"]
@@ -57,9 +57,11 @@ def _collect(folder: Path) -> dict[str, list[tuple[str, xr.Dataset]]]:
     for path in sorted(folder.rglob("*.nc")):
         try:
             dataset = xr.load_dataset(path, engine="h5netcdf")
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - HDF5 raises many kinds for a damaged file
             raise InputError(f"{path}: no readable netCDF: {error}") from None
         kind = next((kind for kind, mark in _MARKS.items() if mark in dataset.attrs), None)
+        if kind == "tables":  # as plain as when it was fitted, so that its digest is the same
+            dataset = open_table(path).dataset
         if kind is not None:
             found[kind].append((str(path.relative_to(folder)), dataset))
     return found
@@ -94,12 +96,18 @@ def _tables(found: list[tuple[str, xr.Dataset]]) -> list[Section]:
         facts = {
             "file": name,
             "samples": f"{counts['successful']} successful, {counts['failed']} failed",
+            "samples a point": f"{int(dataset['n'].min())} to {int(dataset['n'].max())}",
             "digest of the sweep": dataset.attrs.get("store_digest", "-"),
+            "digest of the table": table.digest,
             "fitted by": dataset.attrs.get("fitted_by", "-"),
+            "fitted at": dataset.attrs.get("created", "-"),
+            **_origin(dataset),
         }
         text = (
             "The margin is how far, in level spacings, the wordline of the critical cell lies "
-            "above the decision boundary of its stored level: q + alpha - r - 1/2."
+            "above the decision boundary of its stored level: q + alpha - r - 1/2. The other "
+            "active cells match the query; sigma is the spread of every stored threshold, in "
+            "level spacings too. Times are means over the reads that pass and cross."
         )
         sections.append(Section(f"Calibration table of {table.circuit}", text, [picture], facts))
     return sections
@@ -121,13 +129,44 @@ def _evaluations(found: list[tuple[str, xr.Dataset]]) -> list[Section]:
                 for reference in references
             ]
         text = (
+            f"D-NOVA retrieves inside the array. DTSabc senses a, b and c wordlines at once in its "
+            "three stages (lists, candidates, re-ranking); nprobe is how many inverted lists are "
+            "searched. FP32-IVF is the float32 search of the same lists in FAISS. "
             f"Corpus {dataset.attrs['corpus']}: {dataset.attrs['documents']} documents, "
-            f"{dataset.attrs['queries']} queries. Recall is measured by searching the corpus in "
-            "every configuration. FP32-IVF runs in FAISS over the same lists."
+            f"{dataset.attrs['queries']} queries, searched in every configuration; judged "
+            "documents are those that its relevance judgements name. The table gives the recall "
+            f"at {k}, in points, that FP32-IVF has more, paired by query, ± one standard error "
+            "(over the queries, and over the chips where several were drawn)."
         )
-        facts = {"file": name, "configuration": _settings(dataset.attrs["config"])}
-        sections.append(Section("Recall of D-NOVA", text, pictures, facts, recall_table(dataset)))
+        facts = {
+            "file": name,
+            "configuration": _settings(dataset.attrs["config"]),
+            "tables, by digest": dataset.attrs["tables"],
+            "made by": f"nandcosim {dataset.attrs['nandcosim']}, {dataset.attrs['made']}",
+        }
+        sections.append(Section("Recall of D-NOVA", text, pictures, facts, gap_table(dataset, k)))
+        every = "Share of the reference found in the first k, ± one standard error."
+        sections.append(Section("Every recall", every, rows=recall_table(dataset)))
     return sections
+
+
+def _origin(dataset: xr.Dataset) -> dict[str, str]:
+    """The simulator and the conditions behind a table, as its attributes record them."""
+    versions, parameters = (_decoded(dataset, name) for name in ("versions", "circuit_parameters"))
+    facts = {}
+    if versions:
+        used = sorted({f"ngspice {each.get('ngspice', '?')}" for each in versions})
+        facts["simulated by"] = ", ".join(used)
+    if parameters:
+        shown = ("card", "cells", "bits", "window", "vdd", "c_bl", "t_sense", "temperature")
+        pairs = [f"{name} = {parameters[name]}" for name in shown if name in parameters]
+        facts["circuit (SI units, degC)"] = "; ".join(pairs)
+    return facts
+
+
+def _decoded(dataset: xr.Dataset, name: str) -> Any:
+    value = dataset.attrs.get(name)
+    return json.loads(value) if isinstance(value, str) else value
 
 
 def _settings(config: str) -> str:

@@ -14,7 +14,7 @@ from nandcosim.report.style import COLOURS, figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_recall", "recall_rows", "recall_table"]
+__all__ = ["draw_recall", "gap_table", "over_chips", "recall_rows", "recall_table"]
 
 #: Octaves between neighbouring lines at one nprobe, so that they don't hide each other.
 _SIDESTEP = 0.07
@@ -25,6 +25,9 @@ _TITLES = {
     "exact": "share of the exact top k found",
     "fp32_ivf": "share of FP32-IVF's top k found",
 }
+
+
+_SHORT = {"judged": "judged documents", "exact": "the exact top k"}
 
 
 def draw_recall(dataset: xr.Dataset, reference: str = "judged", k: int = 100) -> Figure:
@@ -61,6 +64,7 @@ def draw_recall(dataset: xr.Dataset, reference: str = "judged", k: int = 100) ->
     axes.set_xticks(nprobe, [f"{n:d}" for n in nprobe])
     axes.set_xticks([], minor=True)
     axes.set_ylabel(f"recall@{k}: {_TITLES[reference]}")
+    axes.set_ylim(0, 1)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return fig
 
@@ -99,9 +103,39 @@ def recall_table(dataset: xr.Dataset) -> list[dict[str, Any]]:
     return list(table.values())
 
 
+def over_chips(dataset: xr.Dataset) -> xr.Dataset:
+    """Average over the draws of the hardware; their spread joins the standard errors."""
+    if "chip" not in dataset.dims:
+        return dataset
+    count = dataset.sizes["chip"]
+    merged = dataset.mean("chip", keep_attrs=True)
+    for name in ("recall", "gap"):
+        between = dataset[name].var("chip", ddof=1) / count if count > 1 else 0.0
+        merged[f"{name}_se"] = np.sqrt((dataset[f"{name}_se"] ** 2).mean("chip") + between)
+    return merged
+
+
+def gap_table(dataset: xr.Dataset, k: int) -> list[dict[str, Any]]:
+    """Recall@k that FP32-IVF has more, in points, paired by query: a row a configuration."""
+    merged = over_chips(dataset)
+    rows = []
+    for reference in ("judged", "exact"):
+        if reference not in merged["reference"]:
+            continue
+        one = merged.sel(reference=reference, k=k)
+        for label, values, errors in _split("", one["gap"], one["gap_se"]):
+            row: dict[str, Any] = {"gap against": _SHORT[reference], "configuration": label}
+            nprobes, gaps = _along_nprobe(dataset, values)
+            _, spread = _along_nprobe(dataset, errors)
+            for nprobe, gap, error in zip(nprobes, gaps, spread, strict=True):
+                row[f"nprobe {nprobe}"] = f"{100 * gap:.1f} ± {100 * error:.1f}"
+            rows.append(row)
+    return rows
+
+
 def _lines(dataset: xr.Dataset, reference: str) -> list[tuple[str, xr.DataArray, xr.DataArray]]:
     """Label, values and standard errors over (nprobe, k) of every line; FP32-IVF first."""
-    one = dataset.sel(reference=reference)
+    one = over_chips(dataset).sel(reference=reference)
     lines = []
     if reference != "fp32_ivf":  # against itself it would be 1
         lines += _split("FP32-IVF", one["ivf_recall"], one["ivf_recall_se"])

@@ -80,4 +80,6 @@ def executable_version() -> str:
         [executable().path, "--version"], capture_output=True, text=True, check=False, timeout=30
     ).stdout
     match = re.search(r"ngspice-(\S+)", out)
-    return match.group(1) if match else "unknown"
+    if match is None:
+        raise NgspiceNotFoundError(f"{executable().path} is no ngspice: it prints no version")
+    return match.group(1)

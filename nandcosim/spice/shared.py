@@ -193,9 +193,9 @@ class SharedBackend:
             for command in _alter_commands(alter):
                 complaint = library.command(command)
                 if complaint:  # alter is silent when it succeeds
+                    log = tuple(library.lines)  # with the load's, which may hold the cause
                     cls._unload(library)
-                    log = tuple(complaint)
-                    return _failed(Status.DECK_ERROR, f"alter: {summarise(log) or log[0]}", log)
+                    return _failed(Status.DECK_ERROR, summarise(log, deck) or log[-1], log)
             cls._altered |= alter.keys()
             result = cls._run(library, deck, time_limit)
             if result.status is Status.DECK_ERROR:
@@ -226,8 +226,13 @@ class SharedBackend:
     @classmethod
     def _ready(cls) -> _Library:
         if cls._library is None:
+            path = installation.shared_library().path
             with _without_init_files():
-                cls._library = _Library(installation.shared_library().path)
+                try:
+                    cls._library = _Library(path)
+                except AttributeError as error:  # cffi finds a function missing
+                    text = f"{path} is no libngspice: {error}"
+                    raise installation.NgspiceNotFoundError(text) from None
             # OpenMP's team start costs more than a small string's device evaluation, and
             # OMP_NUM_THREADS does not reach it: ngspice sets the number itself.
             cls._library.command("set num_threads=1")

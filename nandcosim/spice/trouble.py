@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["explained", "summarise"]
 
 # ngspice >= 43 gives two numbers; the internal one counts the lines of the deck as we sent it
-_LINE = re.compile(r"(?:Error on line|etlist line no\.) *(?:\d+, new internal line no\. )?(\d+)")
+_LINE = re.compile(
+    r"(?:Error on line|etlist line no\.) *(?:\d+, new internal line no\. )?(?P<number>\d+|:)"
+)
 _TELLING = re.compile(
     r"error|could not|can't find|undefined|singular|timestep too small|unknown|invalid|"
     r"cannot|no job|no such",
@@ -39,8 +41,10 @@ def summarise(log: Sequence[str], deck: Deck | None = None) -> str:
         match = _LINE.search(line)
         if match is None:
             continue
-        number = int(match.group(1))
         following = [text for text in lines[index + 1 : index + 3] if text]
+        if match["number"] == ":":  # a line inside a subcircuit has no number
+            return ": ".join(following)
+        number = int(match["number"])
         source = deck.text().splitlines() if deck is not None else []
         quoted = source[number - 1].strip() if 0 < number <= len(source) else ""
         if quoted and quoted not in following:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -120,6 +121,8 @@ def run_sweep(
     if not isinstance(spec, SweepSpec):
         spec = load_spec(spec)
     circuit = load_circuit(spec.circuit)
+    if scheduler is not None:
+        _check_address(scheduler)
     path = Path(out)
     if path.exists():
         store = SweepStore.open(path, writable=True)
@@ -140,6 +143,12 @@ def run_sweep(
 def _check_one_of(**given: Any) -> None:
     if sum(value is not None for value in given.values()) > 1:
         raise InputError(f"{', '.join(given)} exclude each other; give one of them")
+
+
+def _check_address(scheduler: str) -> None:
+    """A client of distributed that cannot make sense of its address never ends."""
+    if not re.fullmatch(r"(?:(?:tcp|tls|ws|wss)://)?[^/:]+:\d+", scheduler):
+        raise InputError(f"scheduler: found {scheduler!r}, expected one such as tcp://host:8786")
 
 
 def _check_options(backend: str, time_limit: float, **counts: int | None) -> None:

@@ -448,6 +448,13 @@ class _Checker:
             ) from None
 
     def _check_design(self, spec: SweepSpec, dimensions: int) -> None:
+        total = spec.points * spec.samples
+        if total > MAX_SAMPLES:
+            raise self._error(
+                "samples",
+                f"found {spec.samples} at each of {spec.points} grid points, allowed are "
+                f"{MAX_SAMPLES:,} in all",
+            )
         if spec.sampler == "latin-hypercube" and spec.samples * dimensions > MAX_DESIGN_SIZE:
             raise self._error(
                 "samples",
@@ -460,6 +467,9 @@ class _Checker:
                 f"{dimensions} random dimensions, allowed for sobol: {MAX_SOBOL_DIMENSIONS}",
             )
 
+
+#: Samples of one store; their statuses alone then take 100 MB.
+MAX_SAMPLES = 10**8
 
 #: Direction numbers that scipy.stats.qmc.Sobol has (its MAXDIM).
 MAX_SOBOL_DIMENSIONS = 21201

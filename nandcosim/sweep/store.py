@@ -128,7 +128,11 @@ class SweepStore(os.PathLike[str]):
                 f"{path}: found store format {attributes['nandcosim_sweep']!r}, "
                 f"this version reads format {FORMAT}"
             )
-        return cls(path, group, SweepSpec.model_validate_json(str(attributes["spec"])))
+        spec = SweepSpec.model_validate_json(str(attributes["spec"]))
+        lost = [name for name in ("status", "reason", *spec.responses) if name not in group]
+        if lost:
+            raise InputError(f"{path}: the store is damaged, its array {lost[0]!r} is missing")
+        return cls(path, group, spec)
 
     def require_same(self, spec: SweepSpec, circuit: Circuit) -> None:
         """Refuse to continue the store with another sweep.

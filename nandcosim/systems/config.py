@@ -100,7 +100,7 @@ class SystemConfig(BaseModel):
             document = tomllib.loads(path.read_text())
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: no valid TOML: {error}") from None
         where = str(path) if not settings else f"{path} with --set"
         return cls.from_settings({**document, **(settings or {})}, where)

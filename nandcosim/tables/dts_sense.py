@@ -93,8 +93,12 @@ def fit_dts_sense(samples: Samples) -> xr.Dataset:
 def _passed(samples: Samples) -> np.ndarray:
     """Which samples succeeded and sensed a pass, bool, shape (axes..., samples)."""
     bit = samples.response("bit")
-    if not np.isin(bit[samples.ok], (0.0, 1.0)).all():
-        raise InputError("bit: found a successful sample that is neither 0 nor 1")
+    strange = int((~np.isin(bit[samples.ok], (0.0, 1.0))).sum())
+    if strange:
+        raise InputError(
+            f"bit: {strange} samples are marked ok and hold neither 0 nor 1; the sweep's store "
+            "has lost data, run the sweep into a new one"
+        )
     return np.asarray(samples.ok & (bit == 1.0))
 
 
@@ -226,14 +230,19 @@ def _add_read_noise(table: xr.Dataset, samples: Samples, absent: dict[str, str])
                 + "; sweep a spread of 0 as well"
             )
             continue
+        # a decision beyond the margins that were swept is an extrapolation of the model
+        place = table["pass_location"].sel(nearest)
+        swept = (place >= table["margin"].min()) & (place <= table["margin"].max())
         for suffix in ("", "_se", "_low", "_high"):
-            variable = table[source + suffix].sel(nearest)
+            variable = table[source + suffix].sel(nearest).where(swept)
             table[name + suffix] = variable.drop_vars(axes).assign_attrs(
+                table[source + suffix].attrs,
                 long_name=meaning if not suffix else f"{suffix[1:]} of {name}",
             )
         table[name].attrs.update(
             _uncertainty(name, "same_draw"), source=source, at=json.dumps(nearest, sort_keys=True)
         )
+        table[name].attrs["undefined"] = "half of the reads pass at none of the margins swept"
         table[f"{name}_se"].attrs["long_name"] = f"standard error of {name}"
         del table[name].attrs["partner"]
 

@@ -136,7 +136,9 @@ def _same_draw(table: xr.Dataset, values: Values, name: str, rng: np.random.Gene
                 f"table: {name} belongs to {axis} = {value}, but the table has been reduced to "
                 f"{axis} = {source[axis].item()}; perturb it before using at()"
             )
-    return {name: values[attributes["source"]][tuple(index)]}
+    drawn = values[attributes["source"]][tuple(index)]
+    # what the slice leaves undefined stays so
+    return {name: np.where(np.isnan(table[name].values), np.nan, drawn)}
 
 
 def _pass_model(table: xr.Dataset, values: Values, name: str, rng: np.random.Generator) -> Values:

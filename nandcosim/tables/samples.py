@@ -88,8 +88,18 @@ class Samples:
         return {each.label: int(counts[each]) for each in Status if counts[each]}
 
     def response(self, name: str) -> NDArray[np.float64]:
-        """Values of a response, shape (axes..., samples)."""
-        return np.asarray(self.store[name].values, dtype=np.float64)
+        """Values of a response, shape (axes..., samples).
+
+        Raises
+        ------
+        InputError
+            If the store's data cannot be read.
+        """
+        try:
+            return np.asarray(self.store[name].values, dtype=np.float64)
+        except Exception as error:  # noqa: BLE001 - zarr's codecs raise their own kinds
+            text = f"{name}: the sweep's store is damaged and cannot be read: {error}"
+            raise InputError(text) from None
 
     def describe(self, name: str) -> dict[str, str]:
         """Attributes ``units`` and ``long_name`` of a response."""
@@ -122,7 +132,13 @@ def open_samples(
     else:  # here, so that looking up a table does not import Dask
         from nandcosim.sweep.store import open_store, store_digest
 
-        store, digest, where = open_store(source), store_digest(source), os.fspath(source)
+        where = os.fspath(source)
+        store = open_store(source)
+        try:
+            digest = store_digest(source)
+        except Exception as error:  # noqa: BLE001 - zarr's codecs raise their own kinds
+            text = f"{where}: the store is damaged and cannot be read: {error}"
+            raise InputError(text) from None
     spec = _spec(store, where)
     if "status" not in store or "sample" not in store["status"].dims:
         raise InputError(f"{where}: no variable 'status' with a dim 'sample', expected a sweep")

@@ -182,7 +182,7 @@ def test_sweep_and_status(command: Command, inside: Inside, swept: Swept) -> Non
     state = json.loads(command("status", swept.store, "--json").stdout)
     assert (state["total"], state["done"], state["failed"]) == (6, 6, 0)
     assert state["counts"]["ok"] == 6
-    assert "total: 6" in inside("status", swept.store)
+    assert "6 of 6 samples done (100 %), 0 failed" in inside("status", swept.store)
     data = open_store(swept.store).load()
     assert dict(data.sizes) == {"margin": 3, "m": 1, "sample": 2}
     assert data.bit.sel(margin=[-1.5, 1.5], m=1).values.tolist() == [[0, 0], [1, 1]]

@@ -322,3 +322,53 @@ def test_wrong_units_are_one_line(value) -> None:
     with pytest.raises(InputError, match=r"^spec\.toml: vdd: .*V") as caught:
         to_unit(value, "V", "spec.toml: vdd")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["0,5", "1_2", "1e-13+1e-13", "33,5 mV", "2*3", "0x10", "nan V"])
+def test_what_pint_would_guess_at_is_refused(value) -> None:
+    """pint drops the comma of 0,5 and evaluates 1+1: wrong numbers, silently."""
+    with pytest.raises(InputError, match="is no quantity"):
+        to_unit(value, "V", "--set: vdd")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["*#shell touch x", "*# shell touch x", ".incl 'inner.lib'", ".include ~/inner.lib",
+     ".inc inner.lib", ".model x\n+ d_process(file=1)", ".lib inner.lib all"],
+)  # fmt: skip
+def test_hidden_programs_are_refused(tmp_path, monkeypatch, line) -> None:
+    monkeypatch.delenv("NANDCOSIM_TRUST_NETLIST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "inner.lib").write_text("\t.CONTROL\nquit\n.endc\n")
+    card = tmp_path / "card.lib"
+    card.write_text(f"* a card\n{line}\n")
+    with pytest.raises(InputError, match="--trust-netlist"):
+        DTS.build(DTS.Params(card=str(card), v_boundary=0.48))
+
+
+def test_includes_of_a_foreign_card_are_found_from_anywhere(engine, tmp_path) -> None:
+    from nandcosim.spice.netlists import find_netlist
+
+    (tmp_path / "sub").mkdir()
+    shipped = find_netlist("planar16lp", "models", ".lib").read_text()
+    (tmp_path / "sub" / "inner.lib").write_text(shipped)
+    card = tmp_path / "card.lib"
+    card.write_text("* mine\n.include sub/inner.lib\n")
+    outcome = engine.sample(DTS, DTS.Params(card=str(card), v_boundary=0.48285), wanted=BIT)
+    assert outcome.status is Status.OK, outcome.reason
+    assert outcome.responses["bit"] == 1.0
+
+
+def test_card_without_a_model_is_named(engine, tmp_path) -> None:
+    card = tmp_path / "empty.lib"
+    card.write_text("* nothing\n")
+    outcome = engine.sample(DTS, DTS.Params(card=str(card), v_boundary=0.48))
+    assert outcome.status is Status.DECK_ERROR
+    assert "pper" in outcome.reason
+    assert "valid modelname" in outcome.reason
+
+
+def test_bitline_that_was_not_precharged_decides_nothing(engine) -> None:
+    outcome = engine.sample(DTS, DTS.Params(t_pre=1e-9))
+    assert outcome.status is Status.UNDEFINED_RESPONSE
+    assert "bit" in outcome.reason

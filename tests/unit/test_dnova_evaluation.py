@@ -158,3 +158,50 @@ def test_exact_neighbours_are_those_of_a_full_sort(corpus) -> None:
     expected = np.argsort(-scores, axis=1)[:, :5]
     found = exact_neighbours(corpus.vectors, corpus.queries, 5)
     assert (np.sort(found) == np.sort(expected)).mean() > 0.99
+
+
+def noisy_table(trip_error: float) -> CalibrationTable:
+    """Trip margin 0.1 for every m, known to `trip_error`; as a fit would describe it."""
+    sizes = [1, 2, 4]
+    values = {"trip_margin": 0.1, "trip_margin_se": trip_error, "read_sigma": 0.0}
+    data = {name: ("m", np.full(3, value), {"units": "level"}) for name, value in values.items()}
+    dataset = xr.Dataset(data, coords={"m": ("m", sizes, {"interpolation": "exact"})})
+    dataset.trip_margin.attrs |= {"perturb": "normal", "standard_error": "trip_margin_se"}
+    dataset.attrs = {"nandcosim_table": 1, "circuit": "dts_sense"}
+    return CalibrationTable(dataset)
+
+
+NOISY = CONFIG.model_copy(
+    update={"dts": "242", "alpha": 2, "nprobe": 8, "noise": ("none", "table"), "chip": (0, 1, 2)}
+)
+
+
+def test_chips_differ_by_their_noise_and_not_in_ideal_sensing(corpus) -> None:
+    result = dnova.evaluate(NOISY, {"dts_sense": noisy_table(0.0)}, corpus)
+    ideal, noisy = (result.recall.sel(noise=n, reference="exact", k=25) for n in ("none", "table"))
+    assert len(set(ideal.values)) == 1
+    assert len(set(noisy.values)) > 1
+    assert "chip" not in result.ivf_recall.dims
+
+
+def test_uncertainty_of_the_table_reaches_the_result(corpus) -> None:
+    """With cells and reads exact, chips differ only by the table's standard error."""
+    config = NOISY.model_copy(update={"noise": "table", "sigma": 0.0})
+    sure = dnova.evaluate(config, {"dts_sense": noisy_table(0.0)}, corpus).recall
+    unsure = dnova.evaluate(config, {"dts_sense": noisy_table(2.0)}, corpus).recall
+    assert (sure == sure.isel(chip=0)).all()
+    xr.testing.assert_equal(unsure.isel(chip=0), sure.isel(chip=0))
+    assert (unsure.isel(chip=slice(1, None)) != sure.isel(chip=slice(1, None))).any()
+
+
+def test_report_averages_over_chips() -> None:
+    from nandcosim.report.retrieval import over_chips
+
+    shape = ("chip", "reference", "k")
+    recall = xr.DataArray([[[0.4]], [[0.6]]], dims=shape)
+    dataset = xr.Dataset({"recall": recall, "gap": -recall})
+    dataset["recall_se"] = dataset["gap_se"] = xr.full_like(recall, 0.1)
+    merged = over_chips(dataset)
+    assert merged.recall.item() == pytest.approx(0.5)
+    # 0.1 over the queries, and two chips whose variance is 0.02
+    assert merged.recall_se.item() == pytest.approx(np.sqrt(0.01 + 0.02 / 2))

@@ -41,6 +41,8 @@ def _like(check: Callable[[str], object]) -> AfterValidator:
 _Triple = Annotated[str, _like(group_sizes)]
 _Range = Annotated[str, _like(parse_range)]
 _Count = Annotated[int, Field(ge=1)]
+_Whole = Annotated[int, Field(ge=0)]
+_Tolerance = Annotated[int, Field(ge=1, le=16)]
 _Spread = Annotated[float, Field(ge=0.0, le=5.0)]
 _Noise = Literal["none", "table"]
 _Metric = Literal["dts", "ubs+lbs", "ubs"]
@@ -55,7 +57,7 @@ class Config(SystemConfig):
         meaning="wordlines sensed at once in stages 1, 2, 3 (m1 m2 m3)",
         origin="stated: section 6.6, D-NOVA is DTS242",
     )
-    alpha: _Count | tuple[_Count, ...] = setting(
+    alpha: _Tolerance | tuple[_Tolerance, ...] = setting(
         2, unit="1", meaning="tolerance in levels", origin="stated: section 5.4"
     )
     metric: _Metric | tuple[_Metric, ...] = setting(
@@ -98,10 +100,16 @@ class Config(SystemConfig):
         meaning="stored threshold error in level spacings, with noise=table",
         origin="stated: section 6.4, nominal QLC condition",
     )
+    chip: _Whole | tuple[_Whole, ...] = setting(
+        0,
+        unit="1",
+        meaning="draw of the noise: 0 at the table's values, others draw its uncertainty too",
+        origin="assumed",
+    )
     queries: _Count = setting(
         1000, unit="1", meaning="queries at most", origin="assumed: the shipped test split"
     )
-    seed: int = setting(0, unit="1", meaning="of k-means and noise", origin="assumed")
+    seed: _Whole = setting(0, unit="1", meaning="of k-means", origin="assumed")
     threads: _Count = setting(
         1, unit="1", meaning="queries searched at a time; no effect on results", origin="assumed"
     )

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
+from nandcosim import __version__
 from nandcosim.errors import InputError
 from nandcosim.systems.dnova.config import Config, group_sizes
 from nandcosim.systems.dnova.corpus import Corpus
@@ -33,7 +35,7 @@ RECALL_AT = (25, 100)
 
 #: Axes that the FP32-IVF reference does not depend on.
 _SENSING_AXES = {
-    "dts", "alpha", "metric", "value_range", "k2", "latch_bits", "noise", "sigma",
+    "dts", "alpha", "metric", "value_range", "k2", "latch_bits", "noise", "sigma", "chip",
 }  # fmt: skip
 
 
@@ -103,6 +105,8 @@ class _Evaluation:
         self.values: dict[str, np.ndarray] = {}
         self.index = lru_cache(maxsize=2)(self._index)
         self.reference = lru_cache(maxsize=64)(self._reference)
+        self.search = lru_cache(maxsize=64)(self._search)
+        self.sensing_table = lru_cache(maxsize=64)(self._sensing_table)
         self.truths: dict[str, Any] = {}
         if self.corpus.relevance is not None:
             self.truths["judged"] = self.corpus.relevance
@@ -115,20 +119,7 @@ class _Evaluation:
 
     def measure(self, index: tuple[int, ...], point: Config) -> None:
         """Search at one configuration and store what it found."""
-        ivf = self.index(point.nlist, point.value_range, point.seed)
-        found = ivf.search(
-            self.queries,
-            m=group_sizes(str(point.dts)),
-            alpha=point.alpha,  # type: ignore[arg-type]  # a point has no axes left
-            nprobe=point.nprobe,  # type: ignore[arg-type]
-            k2=point.k2,  # type: ignore[arg-type]
-            k1=point.k1,
-            metric=point.metric,  # type: ignore[arg-type]
-            accumulator=Accumulator(latch_bits=point.latch_bits),  # type: ignore[arg-type]
-            noise=self._noise(point),
-            seed=point.seed,
-            threads=point.threads,
-        )
+        found = self.search(point if point.noise != "none" else _on_chip_0(point))
         float_found = self.reference(point.nlist, point.nprobe, point.k1, point.seed)
         truths = {**self.truths, "fp32_ivf": float_found.ids}
         for row, truth in enumerate(truths.values()):
@@ -140,6 +131,22 @@ class _Evaluation:
             }.items():
                 self._record(name, (*index, row), per_query)
         self._store("scanned", (3,))[index] = found.scanned.mean(axis=0)
+
+    def _search(self, point: Config) -> SearchResult:
+        ivf = self.index(point.nlist, point.value_range, point.seed)
+        return ivf.search(
+            self.queries,
+            m=group_sizes(str(point.dts)),
+            alpha=point.alpha,  # type: ignore[arg-type]  # a point has no axes left
+            nprobe=point.nprobe,  # type: ignore[arg-type]
+            k2=point.k2,  # type: ignore[arg-type]
+            k1=point.k1,
+            metric=point.metric,  # type: ignore[arg-type]
+            accumulator=Accumulator(latch_bits=point.latch_bits),  # type: ignore[arg-type]
+            noise=self._noise(point),
+            seed=point.chip,  # type: ignore[arg-type]
+            threads=point.threads,
+        )
 
     def dataset(self) -> xr.Dataset:
         """What was stored, with labels, units and provenance."""
@@ -159,6 +166,8 @@ class _Evaluation:
             "corpus": self.corpus.name,
             "documents": self.corpus.n,
             "queries": self.corpus.nq,
+            "nandcosim": __version__,
+            "made": datetime.now(UTC).isoformat(timespec="seconds"),
             "tables": json.dumps({name: table.digest for name, table in self.tables.items()}),
         }
         return dataset
@@ -177,14 +186,19 @@ class _Evaluation:
     def _noise(self, point: Config) -> SensingNoise | None:
         if point.noise == "none":
             return None
-        if "dts_sense" not in self.tables:
-            known = ", ".join(self.tables) or "none"
-            raise InputError(f"dnova: noise=table needs the table 'dts_sense'; loaded: {known}")
         return SensingNoise.from_table(
-            self.tables["dts_sense"],
+            self.sensing_table(point.chip),
             point.sigma,  # type: ignore[arg-type]
             sizes=group_sizes(str(point.dts)),
         )
+
+    def _sensing_table(self, chip: int) -> CalibrationTable:
+        """The circuit's table; drawn within its uncertainty for any chip but the first."""
+        if "dts_sense" not in self.tables:
+            known = ", ".join(self.tables) or "none"
+            raise InputError(f"dnova: noise=table needs the table 'dts_sense'; loaded: {known}")
+        table = self.tables["dts_sense"]
+        return table if chip == 0 else table.perturbed(np.random.default_rng(chip))
 
     def _recall(self, ids: np.ndarray, truth: Any) -> np.ndarray:
         """Recall of every query at every k, shape (k, nq); judgements have no ranks to cut."""
@@ -205,6 +219,11 @@ class _Evaluation:
         if name not in self.values:
             self.values[name] = np.full((*self.shape, *tail), np.nan)
         return self.values[name]
+
+
+def _on_chip_0(point: Config) -> Config:
+    """Ideal sensing is the same on every chip, and found once."""
+    return point.model_copy(update={"chip": 0})
 
 
 def _describe(name: str) -> dict[str, str]:
