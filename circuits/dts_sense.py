@@ -104,7 +104,6 @@ class DtsSenseParams(StringParams):
         source="derived: crossing time within 1e-3 of that at a 25th of it (tested)",
     )
 
-
     @model_validator(mode="after")
     def _trips(self) -> DtsSenseParams:
         if self.v_trip >= self.vdd:

@@ -108,17 +108,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m nandcosim.systems.dnova.range_study", description=main.__doc__
     )
     parser.add_argument("corpus", help="name of a shipped corpus, or a path")
-    parser.add_argument("--ranges", nargs="+", default=["sigma:6", "sigma:9", "sigma:12"])
+    default = ["sigma:6", "sigma:7.5", "sigma:9", "sigma:10.5", "sigma:12"]
+    parser.add_argument("--ranges", nargs="+", default=default)
     parser.add_argument("--alphas", nargs="+", type=int, default=[2])
     parser.add_argument("--m", nargs="+", type=int, default=[1, 2, 4, 8])
     parser.add_argument(
         "--latches", nargs="+", type=int, default=[4], help="bits of a string's deficit; 0: exact"
     )
     parser.add_argument("--queries", type=int, default=500)
+    parser.add_argument("--split", default="validation", help="choose a range on it, not on test")
     options = parser.parse_args(arguments)
     try:
         points = range_study(
-            load_corpus(options.corpus),
+            load_corpus(options.corpus, split=options.split),
             options.ranges,
             alphas=options.alphas,
             sizes=options.m,

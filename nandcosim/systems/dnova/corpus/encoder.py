@@ -134,10 +134,9 @@ def encode_corpus(
     source, target = Path(texts_path), Path(out)
     if target.suffix != ".npy":
         raise InputError(f"{target}: vectors are written as .npy, found {target.suffix!r}")
-    if not target.parent.is_dir():
-        raise InputError(f"{target}: the folder {target.parent} does not exist")
     passages = read_passages(source)
     folder = _model_folder(model)
+    target.parent.mkdir(parents=True, exist_ok=True)
     embed = _encoder(folder, precision, threads or 0)
     key = _work_key(passages, folder, precision, batch_size)
     partial = target.with_name(f"{target.name}.{key}.part")
