@@ -201,9 +201,13 @@ MISTAKES = {
         HEAD + NORMAL.replace("excess", "precharge").replace("0.0", "1.0") + 'cells = "all"\n',
         ["random[0].cells", "'precharge' is a parameter"],
     ),
+    "more samples than a store holds": (
+        HEAD.replace("10", "1000000000") + NORMAL,
+        ["samples: found 1000000000 at each of 1 grid points", "100,000,000 in all"],
+    ),
     "Latin hypercube too large": (
-        HEAD.replace("10", "1000000000") + 'sampler = "latin-hypercube"\n' + NORMAL,
-        ["samples: found 1000000000 x 2", "use sobol or monte-carlo"],
+        HEAD.replace("10", "90000000") + 'sampler = "latin-hypercube"\n' + NORMAL,
+        ["samples: found 90000000 x 2", "use sobol or monte-carlo"],
     ),
 }
 
