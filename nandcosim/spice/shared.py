@@ -157,7 +157,7 @@ class SharedBackend:
     _library: ClassVar[_Library | None] = None
     _loaded: ClassVar[str | None] = None
     _dead: ClassVar[str | None] = None
-    _altered: ClassVar[set[str]] = set()
+    _altered: ClassVar[dict[str, float]] = {}
 
     def run(
         self, deck: Deck, alter: Mapping[str, float] | None = None, time_limit: float = 60.0
@@ -185,18 +185,20 @@ class SharedBackend:
                 return _failed(Status.CRASHED, cls._dead)
             library = cls._ready()
             library.lines.clear()
-            reusable = cls._loaded == deck.digest and cls._altered <= alter.keys()
+            reusable = cls._loaded == deck.digest and cls._altered.keys() <= alter.keys()
             if not reusable and not cls._load(library, deck):
                 log = tuple(library.lines)
                 cls._recycle()
                 return _failed(Status.DECK_ERROR, summarise(log, deck), log)
-            for command in _alter_commands(alter):
+            # what already has its value is left alone: most cells when only the amplifier varies
+            changed = {n: v for n, v in alter.items() if cls._altered.get(n) != v}
+            for command in _alter_commands(changed):
                 complaint = library.command(command)
                 if complaint:  # alter is silent when it succeeds
                     log = tuple(library.lines)  # with the load's, which may hold the cause
                     cls._unload(library)
                     return _failed(Status.DECK_ERROR, summarise(log, deck) or log[-1], log)
-            cls._altered |= alter.keys()
+            cls._altered.update(changed)
             result = cls._run(library, deck, time_limit)
             if result.status is Status.DECK_ERROR:
                 cls._unload(library)
@@ -241,7 +243,7 @@ class SharedBackend:
     @classmethod
     def _recycle(cls) -> None:
         cls._loaded = None
-        cls._altered = set()
+        cls._altered = {}
         if cls._library is not None and cls._dead is None:
             cls._library.close()
             cls._library = None
@@ -253,7 +255,7 @@ class SharedBackend:
             library.command("delete all")  # saves and breakpoints outlive their circuit
             library.command("remcirc")
         cls._loaded = None
-        cls._altered = set()
+        cls._altered = {}
 
     @classmethod
     def _load(cls, library: _Library, deck: Deck) -> bool:

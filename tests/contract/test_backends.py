@@ -170,6 +170,14 @@ class TestShared:
         backend.run(deck(RC), alter={"r1": 2500.0})
         np.testing.assert_array_equal(backend.run(deck(RC)).waveforms["out"], reference["out"])
 
+    def test_altering_back_and_forth_gives_the_same_bits(self) -> None:
+        backend = SharedBackend()
+        first = backend.run(deck(RC), alter={"r1": 2500.0, "c1": 2e-12}).waveforms
+        backend.run(deck(RC), alter={"r1": 2500.0, "c1": 1e-12})
+        backend.run(deck(RC), alter={"r1": 1000.0, "c1": 1e-12})
+        again = backend.run(deck(RC), alter={"r1": 2500.0, "c1": 2e-12}).waveforms
+        np.testing.assert_array_equal(again["out"], first["out"])
+
     def test_altering_what_is_not_there_is_a_deck_error(self) -> None:
         result = SharedBackend().run(deck(RC), alter={"rnowhere": 2500.0})
         assert result.status is Status.DECK_ERROR
