@@ -306,11 +306,12 @@ def new_netlist(title: str, params: StringParams, *cells: str) -> Netlist:
 
 
 def string_files(params: StringParams, *cells: str) -> tuple[str, ...]:
-    """Netlist files that `new_netlist` inlines."""
-    return (
-        str(find_netlist(params.card, "models", ".lib")),
-        *(str(find_netlist(name, "cells", ".cir")) for name in (params.cell, *cells)),
-    )
+    """Files that decide what the deck holds: those `new_netlist` inlines, and the level map."""
+    paths = [find_netlist(params.card, "models", ".lib")]
+    paths += [find_netlist(name, "cells", ".cir") for name in (params.cell, *cells)]
+    if params.v_boundary is None:
+        paths.append(find_netlist(params.levels, "models", ".levels.toml"))
+    return tuple(map(str, paths))
 
 
 def add_string(

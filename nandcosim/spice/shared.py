@@ -24,7 +24,6 @@ from typing import Any, ClassVar
 import numpy as np
 from PySpice.Spice.NgSpice.Shared import NgSpiceShared, ffi
 
-from nandcosim.errors import NandcosimError
 from nandcosim.spice import installation
 from nandcosim.spice.deck import Deck
 from nandcosim.spice.result import RawResult, Waveforms, judge_transient
@@ -38,10 +37,6 @@ logging.getLogger("PySpice").setLevel(logging.CRITICAL)
 
 #: How long ``bg_halt`` may take to reach the next time point before we give up on the library.
 HALT_GRACE_SECONDS = 30.0
-
-
-class LibraryDeadError(NandcosimError):
-    """The library did not stop when told to; this process must not use it again."""
 
 
 class _Library(NgSpiceShared):  # type: ignore[misc]  # PySpice is untyped

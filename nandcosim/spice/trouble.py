@@ -23,7 +23,14 @@ _TELLING = re.compile(
     r"cannot|no job|no such",
     re.IGNORECASE,
 )
-_ECHOES = ("circuit not parsed", "aren't any circuits", "awaits to be", "sim_status")
+#: What ngspice says after every trouble, whatever it was.
+_ECHOES = (
+    "aren't any circuits",
+    "awaits to be",
+    "circuit not parsed",
+    "sim_status",
+    "simulation interrupted due to error",
+)
 
 
 def summarise(log: Sequence[str], deck: Deck | None = None) -> str:
@@ -53,7 +60,7 @@ def summarise(log: Sequence[str], deck: Deck | None = None) -> str:
     telling = [
         line
         for line in lines
-        if _TELLING.search(line) and not any(echo in line for echo in _ECHOES)
+        if _TELLING.search(line) and not any(echo in line.lower() for echo in _ECHOES)
     ]
     return telling[-1] if telling else ""
 

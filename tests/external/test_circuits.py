@@ -237,6 +237,13 @@ def test_calibrate_writes_a_map_that_the_circuit_reads(engine, tmp_path: Path) -
     assert bit(engine, cells=16, levels=str(path), margin=-0.02) == 0.0
 
 
+def test_level_map_is_among_the_files_a_sweep_records() -> None:
+    """It decides every sample, so a sweep must not go on after it has changed."""
+    assert any(name.endswith(".levels.toml") for name in DTS.files(DTS.Params()))
+    given = DTS.files(DTS.Params(v_boundary=0.48))
+    assert not any(name.endswith(".levels.toml") for name in given)
+
+
 def test_missing_level_map_names_the_command(engine) -> None:
     with pytest.raises(InputError, match="nandcosim calibrate dts_sense"):
         DTS.build(DTS.Params(cells=77))
