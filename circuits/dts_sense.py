@@ -17,15 +17,9 @@ from pydantic import model_validator
 from PySpice.Spice.Netlist import Circuit as Netlist
 from scipy.optimize import brentq
 
+from circuits.chain import chain_files, new_netlist
 from circuits.levels import write_level_map
-from circuits.string import (
-    THRESHOLD,
-    StringParams,
-    add_string,
-    new_netlist,
-    shift_elements,
-    string_files,
-)
+from circuits.string import SOURCE_LINE, THRESHOLD, StringParams, add_string, string_elements
 from nandcosim.errors import SimulationError
 from nandcosim.spice.circuit import (
     Circuit,
@@ -38,6 +32,7 @@ from nandcosim.spice.circuit import (
 )
 from nandcosim.spice.engine import Engine, full_knobs
 from nandcosim.spice.measure import crossing, integral, value_at
+from nandcosim.spice.netlists import find_netlist
 from nandcosim.spice.result import Waveforms
 from nandcosim.spice.status import Status
 
@@ -95,6 +90,12 @@ class DtsSenseParams(StringParams):
         meaning="load of the output buffer",
         source="assumed: the sensing latch",
     )
+    sense_path: str = parameter(
+        "sense_path",
+        unit="",
+        meaning="subcircuit of precharge, sense amplifier and buffer: a shipped name or a path",
+        source="assumed: see the file",
+    )
     max_step: float = parameter(
         1e-6,
         unit="s",
@@ -131,6 +132,7 @@ class DtsSense(Circuit):
     Params = DtsSenseParams
     knobs = (
         THRESHOLD,
+        SOURCE_LINE,
         Knob("sa_n", "V", "threshold mismatch of the sense inverter's nMOS"),
         Knob("sa_p", "V", "threshold mismatch of the sense inverter's pMOS"),
     )
@@ -149,7 +151,7 @@ class DtsSense(Circuit):
         knobs = full_knobs(self, params, knobs)
         timing = _Timing.of(params)
         edge = params.t_pre / 200
-        netlist = new_netlist("dts_sense: multi-wordline sensing", params, "sense_path")
+        netlist = new_netlist("dts_sense: multi-wordline sensing", params, params.sense_path)
         ground = netlist.gnd
         netlist.V("dd", "vdd", ground, params.vdd)
         # precharge is active low; the string is selected as it ends
@@ -159,7 +161,7 @@ class DtsSense(Circuit):
         netlist.C("bl", "bl", ground, params.c_bl)
         netlist.X(
             "sense",
-            "sense_path",
+            find_netlist(params.sense_path, "cells", ".cir").stem,
             "bl",
             "out",
             "pch",
@@ -176,7 +178,7 @@ class DtsSense(Circuit):
         return netlist
 
     def elements(self, params: DtsSenseParams, knobs: Mapping[str, np.ndarray]) -> dict[str, float]:
-        values = shift_elements(params, knobs["threshold"])
+        values = string_elements(params, knobs)
         values["v.xsense.vmn"] = float(knobs["sa_n"][0])
         values["v.xsense.vmp"] = float(knobs["sa_p"][0])
         return values
@@ -243,7 +245,7 @@ class DtsSense(Circuit):
         )
 
     def files(self, params: Any) -> tuple[str, ...]:
-        return string_files(params, "sense_path")
+        return chain_files(params, params.sense_path)
 
     def calibrate(self, params: DtsSenseParams, engine: Engine, out: Path) -> dict[str, float]:
         """Find the gate voltage of the decision boundary and add it to a level map.

@@ -15,12 +15,17 @@ from __future__ import annotations
 import tomllib
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from nandcosim.errors import InputError
 from nandcosim.spice.netlists import digest, find_netlist
 
-__all__ = ["boundary", "level_key", "write_level_map"]
+__all__ = ["Pattern", "boundary", "level_key", "pattern_levels", "shift_of", "write_level_map"]
+
+#: Levels of cells nobody reads: all levels in turn, the lowest, the highest.
+Pattern = Literal["spread", "erased", "programmed"]
 
 #: What a calibration belongs to: another value of any of these needs its own.
 KEY_FIELDS = ("bits", "window", "cells")
@@ -32,6 +37,21 @@ def level_key(params: Any) -> dict[str, Any]:
     key["card"] = digest(find_netlist(params.card, "models", ".lib"))
     key["cell"] = digest(find_netlist(params.cell, "cells", ".cir"))
     return key
+
+
+def shift_of(params: Any, levels: np.ndarray) -> np.ndarray:
+    """Voltage of the stored charge, in V, of cells at `levels` (in level spacings)."""
+    return np.asarray(params.v_base + (levels + 0.5) * params.spacing - boundary(params))
+
+
+def pattern_levels(pattern: Pattern, cells: int, count: int) -> np.ndarray:
+    """Level of every cell under a data pattern, shape (cells,), of `count` levels."""
+    if pattern == "erased":
+        return np.zeros(cells)
+    if pattern == "programmed":
+        return np.full(cells, float(count - 1))
+    # a stride coprime with the level count visits every level, neighbours far apart
+    return np.asarray(np.mod(7.0 * np.arange(cells), count))
 
 
 def boundary(params: Any) -> float:

@@ -8,14 +8,8 @@ from typing import Any
 import numpy as np
 from PySpice.Spice.Netlist import Circuit as Netlist
 
-from circuits.string import (
-    THRESHOLD,
-    StringParams,
-    add_string,
-    new_netlist,
-    shift_elements,
-    string_files,
-)
+from circuits.chain import chain_files, new_netlist
+from circuits.string import SOURCE_LINE, THRESHOLD, StringParams, add_string, string_elements
 from nandcosim.spice.circuit import Circuit, Response, Transient, parameter
 from nandcosim.spice.engine import full_knobs
 from nandcosim.spice.result import Waveforms
@@ -50,7 +44,7 @@ class NandString(Circuit):
     name = "nand_string"
     summary = "3D-NAND string, bitline held: conducted current"
     Params = NandStringParams
-    knobs = (THRESHOLD,)
+    knobs = (THRESHOLD, SOURCE_LINE)
     responses_declared = (
         Response("i_string", "A", "current drawn from the bitline at the end"),
         Response("r_string", "ohm", "bitline voltage over string current"),
@@ -71,7 +65,7 @@ class NandString(Circuit):
     def elements(
         self, params: NandStringParams, knobs: Mapping[str, np.ndarray]
     ) -> dict[str, float]:
-        return shift_elements(params, knobs["threshold"])
+        return string_elements(params, knobs)
 
     def analysis(self, params: NandStringParams, wanted: frozenset[str] | None = None) -> Transient:
         stop = params.t_settle
@@ -88,4 +82,4 @@ class NandString(Circuit):
         }
 
     def files(self, params: Any) -> tuple[str, ...]:
-        return string_files(params)
+        return chain_files(params)

@@ -1,85 +1,23 @@
-"""The 3D-NAND string that the circuits share: parameters and netlist pieces."""
+"""A string of which m wordlines are driven at once: parameters and netlist pieces."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
 
 import numpy as np
 from pydantic import model_validator
 from PySpice.Spice.Netlist import Circuit as Netlist
 
-from circuits.levels import boundary
-from nandcosim.spice.circuit import Knob, Params, parameter
-from nandcosim.spice.netlists import find_netlist, read_netlist
+from circuits.chain import LevelParams, add_chain, shift_source
+from circuits.levels import Pattern, pattern_levels, shift_of
+from nandcosim.spice.circuit import Knob, parameter
 
-__all__ = ["THRESHOLD", "StringParams", "add_string", "new_netlist", "shifts", "wordlines"]
-
-#: Process corners as parameters of the shipped card (assumed: +-25 mV, -+8 % mobility).
-CORNERS: dict[str, dict[str, float]] = {
-    "tt": {"dvthn": 0.0, "dvthp": 0.0, "mobn": 1.0, "mobp": 1.0},
-    "ss": {"dvthn": 0.025, "dvthp": 0.025, "mobn": 0.92, "mobp": 0.92},
-    "ff": {"dvthn": -0.025, "dvthp": -0.025, "mobn": 1.08, "mobp": 1.08},
-    "sf": {"dvthn": 0.025, "dvthp": -0.025, "mobn": 0.92, "mobp": 1.08},
-    "fs": {"dvthn": -0.025, "dvthp": 0.025, "mobn": 1.08, "mobp": 0.92},
-}
+__all__ = ["SOURCE_LINE", "THRESHOLD", "StringParams", "add_string", "shifts", "wordlines"]
 
 
-class StringParams(Params):
-    """Parameters of a string, its cells, its levels and how its wordlines are driven."""
+class StringParams(LevelParams):
+    """Parameters of a string and how its wordlines are driven."""
 
-    cells: int = parameter(
-        128,
-        unit="1",
-        ge=1,
-        le=1024,
-        meaning="cells in series",
-        source="stated: D-NOVA Table 2 (128 wordlines)",
-    )
-    bits: int = parameter(
-        4,
-        unit="1",
-        ge=1,
-        le=4,
-        meaning="bits a cell; 2**bits threshold levels",
-        source="stated: D-NOVA Table 1 (QLC)",
-    )
-    window: float = parameter(
-        0.96,
-        unit="V",
-        ge=0.05,
-        le=8.0,
-        meaning="span of all levels; spacing is window / 2**bits",
-        source="derived: 16 levels and alpha <= 3 below V_PASS = 1.20 V, D-NOVA section 5.2",
-    )
-    v_base: float = parameter(
-        0.1,
-        unit="V",
-        ge=-2.0,
-        le=2.0,
-        meaning="wordline voltage of level 0",
-        source="stated: D-NOVA section 5.2, V_WL = 0.1 + (q + alpha) spacing",
-    )
-    v_pass: float = parameter(
-        1.2,
-        unit="V",
-        ge=0.0,
-        le=10.0,
-        meaning="voltage of unselected wordlines and select lines",
-        source="stated: D-NOVA section 5.2",
-    )
-    v_boundary: float | None = parameter(
-        None,
-        unit="V",
-        meaning="gate voltage of the decision boundary; from the level map if unset",
-        source="calibrated: nandcosim calibrate",
-    )
-    levels: str = parameter(
-        "planar16lp",
-        unit="",
-        meaning="level map: a shipped name or a path",
-        source="calibrated: nandcosim calibrate",
-    )
     m: int = parameter(
         1,
         unit="1",
@@ -128,77 +66,11 @@ class StringParams(Params):
         meaning="margin of the other active cells",
         source="derived: they match the query, alpha = 2",
     )
-    pattern: Literal["spread", "erased", "programmed"] = parameter(
+    pattern: Pattern = parameter(
         "spread",
         unit="",
         meaning="levels of the unselected cells: all in turn, lowest, highest",
         source="assumed: uniform data",
-    )
-    corner: Literal["tt", "ss", "ff", "sf", "fs"] = parameter(
-        "tt",
-        unit="",
-        meaning="process corner, nMOS then pMOS: typical, slow, fast",
-        source="assumed: 25 mV and 8 % mobility a corner",
-    )
-    temperature: float = parameter(
-        27.0,
-        unit="degC",
-        ge=-55.0,
-        le=150.0,
-        meaning="temperature of all devices",
-        source="assumed: the card's nominal",
-    )
-    card: str = parameter(
-        "planar16lp",
-        unit="",
-        meaning="model card with cell, nper, pper: a shipped name or a path",
-        source="sourced: PTM 16 nm LP, see the file",
-    )
-    cell: str = parameter(
-        "nand_cell",
-        unit="",
-        meaning="subcircuit of one cell: a shipped name or a path",
-        source="assumed: see the file",
-    )
-    w_cell: float = parameter(
-        100e-9,
-        unit="m",
-        ge=1e-9,
-        le=1e-5,
-        meaning="effective channel width of a cell",
-        source="assumed: circumference of a 32 nm pillar",
-    )
-    l_cell: float = parameter(
-        30e-9,
-        unit="m",
-        ge=1e-9,
-        le=1e-5,
-        meaning="gate length of a cell",
-        source="assumed: half of a 60 nm wordline pitch",
-    )
-    c_cell: float = parameter(
-        20e-18,
-        unit="F",
-        ge=0.0,
-        le=1e-15,
-        meaning="parasitic capacitance of a channel node",
-        source="assumed",
-    )
-    r_bl: float = parameter(
-        1e3,
-        unit="ohm",
-        ge=0.1,
-        le=1e6,
-        meaning="series resistance of bitline and contact",
-        source="assumed",
-    )
-    r_sl: float = parameter(
-        100.0,
-        unit="ohm",
-        ge=0.1,
-        le=1e6,
-        meaning="resistance of the source line",
-        source="assumed",
     )
 
     @model_validator(mode="after")
@@ -210,16 +82,6 @@ class StringParams(Params):
         if self.stored >= 2**self.bits:
             raise ValueError(f"stored = {self.stored} is no level of {2**self.bits}")
         return self
-
-    @property
-    def level_count(self) -> int:
-        """Number of threshold levels."""
-        return int(2**self.bits)
-
-    @property
-    def spacing(self) -> float:
-        """Level spacing in V."""
-        return self.window / self.level_count
 
     @property
     def first(self) -> int:
@@ -249,17 +111,13 @@ THRESHOLD = Knob(
     },
 )
 
+#: Adds to the ground that the string discharges into.
+SOURCE_LINE = Knob("source_line", "V", "noise voltage on the source line, constant over a sense")
+
 
 def stored_levels(params: StringParams) -> np.ndarray:
     """Nominal level of every cell, shape (cells,)."""
-    top = params.level_count - 1
-    levels: np.ndarray
-    if params.pattern == "erased":
-        levels = np.zeros(params.cells)
-    elif params.pattern == "programmed":
-        levels = np.full(params.cells, float(top))
-    else:  # a stride coprime with the level count visits every level, neighbours far apart
-        levels = np.mod(7.0 * np.arange(params.cells), params.level_count)
+    levels = pattern_levels(params.pattern, params.cells, params.level_count)
     levels[params.active] = params.stored
     return levels
 
@@ -273,8 +131,7 @@ def shifts(params: StringParams, threshold: np.ndarray) -> np.ndarray:
     threshold : ndarray
         Error of the stored level, in level spacings, shape (cells,).
     """
-    levels = stored_levels(params) + threshold
-    return np.asarray(params.v_base + (levels + 0.5) * params.spacing - boundary(params))
+    return shift_of(params, stored_levels(params) + threshold)
 
 
 def wordlines(params: StringParams) -> np.ndarray:
@@ -287,31 +144,11 @@ def wordlines(params: StringParams) -> np.ndarray:
     return volts
 
 
-def shift_elements(params: StringParams, threshold: np.ndarray) -> dict[str, float]:
-    """ngspice name of every shift source -> its value in V."""
-    values = shifts(params, threshold)
-    return {f"v.xcell{index}.vshift": float(value) for index, value in enumerate(values)}
-
-
-def new_netlist(title: str, params: StringParams, *cells: str) -> Netlist:
-    """Start a netlist: corner parameters, the card, the cell and further subcircuits."""
-    netlist = Netlist(title)
-    for name, value in CORNERS[params.corner].items():
-        netlist.parameter(name, repr(value))
-    paths = [find_netlist(params.card, "models", ".lib")]
-    paths += [find_netlist(name, "cells", ".cir") for name in (params.cell, *cells)]
-    # Inlined, so that the deck is complete on its own and its digest covers the files.
-    netlist.raw_spice = "\n".join(read_netlist(path).rstrip() for path in paths) + "\n"
-    return netlist
-
-
-def string_files(params: StringParams, *cells: str) -> tuple[str, ...]:
-    """Files that decide what the deck holds: those `new_netlist` inlines, and the level map."""
-    paths = [find_netlist(params.card, "models", ".lib")]
-    paths += [find_netlist(name, "cells", ".cir") for name in (params.cell, *cells)]
-    if params.v_boundary is None:
-        paths.append(find_netlist(params.levels, "models", ".levels.toml"))
-    return tuple(map(str, paths))
+def string_elements(params: StringParams, knobs: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """ngspice name of everything that the knobs of a string change -> its value in V."""
+    values = shifts(params, knobs["threshold"])
+    sources = {shift_source(index): float(value) for index, value in enumerate(values)}
+    return sources | {"vslnoise": float(knobs["source_line"][0])}
 
 
 def add_string(
@@ -324,35 +161,16 @@ def add_string(
     """Add a string between `bitline` and the source line, gated by the node `select`.
 
     Adds nodes ``wlpass`` and ``wl<i>`` for the active wordlines, ``ch<i>`` for the channel
-    above cell i, and the source line ``sl``.
+    above cell i, and the source line ``sl`` with its resistance and noise.
     """
     ground = netlist.gnd
-    select_size: dict[str, Any] = {"w": params.w_cell, "l": 3 * params.l_cell}
     netlist.V("pass", "wlpass", ground, params.v_pass)
     volts = wordlines(params)
-    active = {int(index) for index in params.active}
-    for index in sorted(active):
-        netlist.V(f"wl{index}", f"wl{index}", ground, float(volts[index]))
-    netlist.R("bl", bitline, "sd", params.r_bl)
-    netlist.M("ssl", "sd", select, "ch0", ground, model="cell", **select_size)
-    for index, shift in enumerate(shifts(params, knobs["threshold"])):
-        wordline = f"wl{index}" if index in active else "wlpass"
-        netlist.X(
-            f"cell{index}",
-            _subcircuit(params),
-            f"ch{index}",
-            wordline,
-            f"ch{index + 1}",
-            ground,
-            w=params.w_cell,
-            l=params.l_cell,
-            shift=float(shift),
-            cpar=params.c_cell,
-        )
-    netlist.M("gsl", f"ch{params.cells}", select, "sl", ground, model="cell", **select_size)
-    netlist.R("sl", "sl", ground, params.r_sl)
-
-
-def _subcircuit(params: StringParams) -> str:
-    """Name of the cell's subcircuit: that of its file."""
-    return find_netlist(params.cell, "cells", ".cir").stem
+    nodes = ["wlpass"] * params.cells
+    for index in map(int, params.active):
+        nodes[index] = f"wl{index}"
+        netlist.V(nodes[index], nodes[index], ground, float(volts[index]))
+    values = shifts(params, knobs["threshold"])
+    add_chain(netlist, params, values, nodes, bitline=bitline, source="sl", select=select)
+    netlist.R("sl", "sl", "slnoise", params.r_sl)
+    netlist.V("slnoise", "slnoise", ground, float(knobs["source_line"][0]))
