@@ -122,7 +122,7 @@ def simulate(
 
     found, params = _circuit(circuit, settings, trust_netlist)
     outcome = Engine(backend, time_limit).sample(found, params)
-    if plot is not None and "time" in outcome.waveforms:
+    if plot is not None and outcome.waveforms.scale:
         title = f"{found.name}  {'  '.join(settings)}".strip()
         plot_waveforms(outcome.waveforms, found.marks(params), title, plot)
     if as_json:

@@ -25,7 +25,19 @@ if TYPE_CHECKING:
     from nandcosim.spice.engine import Engine
     from nandcosim.spice.result import Waveforms
 
-__all__ = ["Circuit", "Knob", "Marks", "Params", "Response", "StopWhen", "Transient", "parameter"]
+__all__ = [
+    "Analysis",
+    "Circuit",
+    "DcSweep",
+    "Knob",
+    "Marks",
+    "Params",
+    "Response",
+    "StopWhen",
+    "SweptSource",
+    "Transient",
+    "parameter",
+]
 
 
 def parameter(
@@ -172,6 +184,84 @@ class Transient:
     max_step: float
     stop_when: StopWhen | None = None
 
+    #: How ngspice calls its results: the start of the plot's name, in memory and in a file.
+    plot: ClassVar[tuple[str, str]] = ("tran", "Transient")
+
+    @property
+    def line(self) -> str:
+        """The deck's line that asks for it."""
+        return f".tran {self.step!r} {self.stop!r} 0 {self.max_step!r}"
+
+
+@dataclass(frozen=True)
+class SweptSource:
+    """A source that a DC sweep steps.
+
+    Attributes
+    ----------
+    name : str
+        Voltage or current source as ngspice names it, e.g. ``"vd"``.
+    start, stop : float
+        First and last value in V or A.
+    points : int
+        Equally spaced values, both ends included; 1 for `start` alone.
+    """
+
+    name: str
+    start: float
+    stop: float
+    points: int
+
+    def __post_init__(self) -> None:
+        if self.points < 1 or (self.points > 1 and self.start == self.stop):
+            raise InputError(
+                f"sweep of {self.name}: {self.points} points from {self.start:g} to {self.stop:g}"
+            )
+
+    @property
+    def line(self) -> str:
+        """Its part of a ``.dc`` line."""
+        if self.points == 1:
+            return f"{self.name} {self.start!r} {self.start!r} 1"
+        step = (self.stop - self.start) / (self.points - 1)
+        return f"{self.name} {self.start!r} {self.stop!r} {step!r}"
+
+
+@dataclass(frozen=True)
+class DcSweep:
+    """Operating points at stepped source values; with one point, the operating point.
+
+    Unlike a transient's first point, these heed no ``.ic``.
+
+    Attributes
+    ----------
+    source : SweptSource
+        Runs fastest.
+    outer : SweptSource or None
+        For each of its values `source` runs once; vectors reshape to
+        ``(outer.points, source.points)``.
+    """
+
+    source: SweptSource
+    outer: SweptSource | None = None
+
+    plot: ClassVar[tuple[str, str]] = ("dc", "DC transfer")
+    stop_when: ClassVar[None] = None
+
+    @property
+    def points(self) -> int:
+        """Number of operating points."""
+        return self.source.points * (self.outer.points if self.outer is not None else 1)
+
+    @property
+    def line(self) -> str:
+        """The deck's line that asks for it."""
+        sources = (self.source,) if self.outer is None else (self.source, self.outer)
+        return " ".join([".dc", *(source.line for source in sources)])
+
+
+Analysis = Transient | DcSweep
+
 
 class Circuit(ABC):
     """A parameterised circuit.
@@ -199,7 +289,7 @@ class Circuit(ABC):
         """
 
     @abstractmethod
-    def analysis(self, params: Any, wanted: frozenset[str] | None = None) -> Transient:
+    def analysis(self, params: Any, wanted: frozenset[str] | None = None) -> Analysis:
         """The analysis; `wanted` names the responses that are asked for (None: all).
 
         The fewer are wanted, the earlier the run may stop.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from nandcosim.spice.circuit import Circuit, Transient
+from nandcosim.spice.circuit import Analysis, Circuit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ class Deck:
     ----------
     netlist : str
         Title and elements, models and subcircuits inlined; no ``.end``.
-    analysis : Transient
+    analysis : Transient or DcSweep
     saved : tuple of str
         Vectors to keep, e.g. ``("v(bl)", "i(vdd)")``.
     options : dict of str
@@ -48,7 +48,7 @@ class Deck:
     """
 
     netlist: str
-    analysis: Transient
+    analysis: Analysis
     saved: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=lambda: dict(OPTIONS))
     temperature: float = 27.0
@@ -60,13 +60,12 @@ class Deck:
         comes fails the whole run although the waveform is fine.
         """
         options = " ".join(f"{k}={v}" if v else k for k, v in self.options.items())
-        tran = self.analysis
         lines = [
             self.netlist.rstrip("\n"),
             f".options {options}",
             f".temp {self.temperature!r}",
             f".save {' '.join(self.saved)}",
-            f".tran {tran.step!r} {tran.stop!r} 0 {tran.max_step!r}",
+            self.analysis.line,
             *measures,
             ".end",
             "",

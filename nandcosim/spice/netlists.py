@@ -9,24 +9,46 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from functools import cache
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 
 import nandcosim
 from nandcosim.errors import InputError
+from nandcosim.wording import unknown_value
 
-__all__ = ["TRUST_VARIABLE", "data_folder", "digest", "find_netlist", "read_netlist"]
+__all__ = [
+    "TRUST_VARIABLE",
+    "call_subcircuits",
+    "data_folder",
+    "digest",
+    "find_netlist",
+    "netlist_files",
+    "read_netlist",
+]
 
 TRUST_VARIABLE = "NANDCOSIM_TRUST_NETLIST"
 
-#: Beginnings of lines that make ngspice run commands; ``*#`` is its comment that is one.
-_COMMANDS = (".control", ".exec", "*ng_script", "*#")
+#: What makes ngspice run something: beginnings of lines (``*#`` is its comment that is a
+#: command), and XSPICE models that start a program or load native code, wherever they stand.
+_PROGRAM = re.compile(
+    r"^[^\S\n]*(\.control|\.exec|\*ng_script|\*#)|\b(d_process|d_cosim)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
 
-#: XSPICE models that start a program or load native code.
-_PROGRAM_MODELS = {"d_process", "d_cosim"}
+#: ``.lib FILE SECTION`` takes a section of a file, ``.lib SECTION`` begins one. ngspice takes
+#: every keyword that begins with ``.inc`` for an include.
+_DIRECTIVE = re.compile(
+    r"^[^\S\n]*\.(?P<keyword>inc\w*|lib|endl)\b"
+    r"(?:[^\S\n]+(?P<first>\"[^\"\n]+\"|'[^'\n]+'|[^\s;]+))?"
+    r"(?:[^\S\n]+(?P<second>[^\s;$*]+))?",
+    re.IGNORECASE | re.MULTILINE,
+)
 
-#: ngspice takes every keyword that begins with ``.inc`` for an include.
-_INCLUDE = re.compile(r"^\.(?:inc\w*|lib)\s+(?:\"([^\"]+)\"|'([^']+)'|(\S+))", re.IGNORECASE)
+#: An M element up to its model: name, four nodes, model.
+_TRANSISTOR = re.compile(r"^([^\S\n]*)(m\S*(?:[^\S\n]+\S+){4}[^\S\n]+(\S+))", re.I | re.M)
+_SUBCIRCUIT = re.compile(r"^[^\S\n]*\.subckt[^\S\n]+(\S+)", re.IGNORECASE | re.MULTILINE)
 
 
 @cache
@@ -63,90 +85,183 @@ def find_netlist(name: str, kind: str, suffix: str) -> Path:
     return path.resolve()
 
 
-def read_netlist(path: Path) -> str:
-    """Text of a netlist file; a foreign one is checked and its includes are made absolute.
+def read_netlist(path: Path, section: str = "") -> str:
+    """Text of a netlist file, or of one section of a library, to be placed in a deck.
+
+    Parameters
+    ----------
+    path : Path
+    section : str
+        Of a file that is divided by ``.lib NAME`` and ``.endl``; empty for a plain one.
+
+    Returns
+    -------
+    str
+        As it stands for a plain shipped file. The includes of a foreign one are made
+        absolute, since the deck is run from another folder.
 
     Raises
     ------
     InputError
-        If the file, or one it includes, could run commands and is not trusted, or an
-        included file is not there.
+        If a foreign file, or one it includes in whatever section, could run commands and is
+        not trusted; if an included file or a section is not there; if `section` is missing.
     """
-    if data_folder("netlists").resolve() in path.resolve().parents:
-        return path.read_text()
-    if os.environ.get(TRUST_VARIABLE) != "1":
+    netlist = _parsed(path)
+    if netlist.sections and not section:
+        raise InputError(f"{path} has sections; set section, one of: {netlist.listed}")
+    foreign = data_folder("netlists").resolve() not in path.resolve().parents
+    if foreign and os.environ.get(TRUST_VARIABLE) != "1":
         _refuse_programs(path, set())
-    return "\n".join(_with_absolute_include(line, path) for line in _lines(path))
+    netlist_files(path, section)
+    if not foreign and not section:
+        return _read(path)
+    return "\n".join(_lines_in_use(path, section.lower()))
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def netlist_files(path: Path, section: str = "") -> tuple[Path, ...]:
+    """The file and every file it includes, of a library those that `section` needs.
+
+    Raises
+    ------
+    InputError
+        If one of them, or a section that is asked of it, is not there.
+    """
+    found: dict[tuple[Path, str], None] = {}
+    _collect(path, section, f"{path}", found)
+    return tuple(dict.fromkeys(file for file, _ in found))
+
+
+def digest(path: Path, section: str = "") -> str:
+    """SHA-256 of a file, or of everything that decides a section or a file with includes."""
+    files = netlist_files(path, section)
+    digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+    if not section and len(files) == 1:
+        return digests[0]
+    return hashlib.sha256("\n".join([section.lower(), *digests]).encode()).hexdigest()
+
+
+def call_subcircuits(netlist: str) -> str:
+    """Make a subcircuit call of every M element whose model the netlist gives as a subcircuit.
+
+    A foundry hides its models in subcircuits, and a model that is loaded at run time takes
+    other elements than M; the decks' transistors are the same for all of them.
+    """
+    names = {name.lower() for name in _SUBCIRCUIT.findall(netlist)}
+    return _TRANSISTOR.sub(
+        lambda found: f"{found[1]}x{found[2]}" if found[3].lower() in names else found[0], netlist
+    )
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """``.include "path"`` or ``.lib "path" wanted`` in `section`, ``""`` outside of any."""
+
+    line: int
+    section: str
+    path: Path
+    wanted: str
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """What a netlist file refers to, and the first thing in it that would run."""
+
+    sections: tuple[str, ...]
+    references: tuple[_Reference, ...]
+    program: str
+    program_line: int
+
+    @property
+    def listed(self) -> str:
+        return ", ".join(self.sections)
+
+
+def _parsed(path: Path) -> _Parsed:
+    state = path.stat()
+    return _parse(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=256)  # a foundry's library is megabytes, and asked for at every deck
+def _parse(path: Path, _modified: int, _size: int) -> _Parsed:
+    text = _read(path)
+    sections: list[str] = []
+    references: list[_Reference] = []
+    inside = ""
+    for found in _DIRECTIVE.finditer(text):
+        if _is_border(found):
+            inside = _begun(found)
+            sections += [inside] * bool(inside)
+        elif found["first"]:
+            line = text.count("\n", 0, found.start("keyword")) + 1
+            wanted = (found["second"] or "").lower()
+            references.append(_Reference(line, inside, _target(found, path), wanted))
+    program = _PROGRAM.search(text)
+    word = program and program[program.lastindex or 0].lower()
+    line = text.count("\n", 0, program.start(program.lastindex or 0)) + 1 if program else 0
+    return _Parsed(tuple(dict.fromkeys(sections)), tuple(references), word or "", line)
 
 
 def _refuse_programs(path: Path, seen: set[Path]) -> None:
-    if path in seen:
-        return
+    """Look through `path` and all it refers to: ngspice reads the sections not in use as well."""
     seen.add(path)
-    for number, line in _logical_lines(path):
-        what = _program_in(line)
-        if what:
-            raise InputError(
-                f"{path}, line {number}: {what!r} lets ngspice run commands; "
-                "refused without --trust-netlist"
-            )
-        included = _included(line, path)
-        if included is None:
-            continue
-        if included.is_file():
-            _refuse_programs(included, seen)
-        elif _INCLUDE.match(line.strip()) and not line.strip().lower().startswith(".lib"):
-            raise InputError(f"{path}, line {number}: the included file {included} is not there")
+    netlist = _parsed(path)
+    if netlist.program:
+        raise InputError(
+            f"{path}, line {netlist.program_line}: {netlist.program!r} lets ngspice run "
+            "commands; refused without --trust-netlist"
+        )
+    for reference in netlist.references:
+        if reference.path not in seen and reference.path.is_file():
+            _refuse_programs(reference.path, seen)
 
 
-def _program_in(line: str) -> str:
-    """The word of a logical line by which ngspice would run something; empty if none."""
-    text = line.strip().lower()
-    for word in _COMMANDS:
-        if text.startswith(word):
-            return word
-    words = re.findall(r"[\w.*#]+", text)
-    if words[:1] == [".model"] and _PROGRAM_MODELS.intersection(words[2:3]):
-        return " ".join(words[:3])
-    return ""
+def _collect(path: Path, section: str, where: str, found: dict[tuple[Path, str], None]) -> None:
+    """Add `path` and what its `section` includes to `found`; `where` names who asks."""
+    section = section.lower()
+    if (path, section) in found:
+        return
+    if not path.is_file():
+        raise InputError(f"{where}: the included file {path} is not there")
+    netlist = _parsed(path)
+    if section and section not in netlist.sections:
+        raise InputError(f"{where}: section {unknown_value(section, netlist.sections)} in {path}")
+    found[path, section] = None
+    for reference in netlist.references:
+        if reference.section == section:
+            origin = f"{path}, line {reference.line}"
+            _collect(reference.path, reference.wanted, origin, found)
 
 
-def _included(line: str, path: Path) -> Path | None:
-    """File that a line includes, as ngspice would find it: beside the file, ``~`` expanded."""
-    match = _INCLUDE.match(line.strip())
-    if match is None:
-        return None
-    name = next(group for group in match.groups() if group)
+def _lines_in_use(path: Path, section: str) -> Iterator[str]:
+    """Lines in `section` of a file, ``""`` outside of any, with absolute includes."""
+    inside = ""
+    for line in _read(path).split("\n"):
+        found = _DIRECTIVE.match(line)
+        if found and _is_border(found):
+            inside = _begun(found)
+        elif inside == section:
+            if found and found["first"]:
+                start, end = found.span("first")
+                line = f'{line[:start]}"{_target(found, path)}"{line[end:]}'
+            yield line
+
+
+def _is_border(directive: re.Match[str]) -> bool:
+    """Whether a section begins or ends here."""
+    keyword = directive["keyword"].lower()
+    return keyword == "endl" or (keyword == "lib" and not directive["second"])
+
+
+def _begun(border: re.Match[str]) -> str:
+    """Name of the section that begins here; empty where one ends."""
+    return "" if border["keyword"].lower() == "endl" else (border["first"] or "").lower()
+
+
+def _target(directive: re.Match[str], path: Path) -> Path:
+    """File that is included, as ngspice would find it: beside the file, ``~`` expanded."""
+    name = directive["first"].strip("\"'")
     return (path.parent / os.path.expandvars(os.path.expanduser(name))).resolve()
 
 
-def _with_absolute_include(line: str, path: Path) -> str:
-    """The deck is run from another folder than the file lies in."""
-    included = _included(line, path)
-    if included is None or not included.is_file():
-        return line
-    match = _INCLUDE.match(line.strip())
-    assert match is not None
-    keyword = line.strip().split()[0]
-    return f'{keyword} "{included}"{line.strip()[match.end() :]}'
-
-
-def _logical_lines(path: Path) -> list[tuple[int, str]]:
-    """Lines with their continuations (``+``) joined, and the number each starts at."""
-    joined: list[tuple[int, str]] = []
-    for number, line in enumerate(_lines(path), start=1):
-        if line.lstrip().startswith("+") and joined:
-            start, before = joined[-1]
-            joined[-1] = (start, f"{before} {line.lstrip()[1:]}")
-        else:
-            joined.append((number, line))
-    return joined
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text(errors="replace").splitlines()
+def _read(path: Path) -> str:
+    return path.read_text(errors="replace")

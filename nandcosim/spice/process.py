@@ -16,7 +16,7 @@ from pathlib import Path
 from nandcosim.spice import installation
 from nandcosim.spice.deck import Deck
 from nandcosim.spice.rawfile import read_raw
-from nandcosim.spice.result import RawResult, Waveforms, judge_transient
+from nandcosim.spice.result import RawResult, Waveforms, judge
 from nandcosim.spice.status import Status
 from nandcosim.spice.trouble import explained, summarise
 
@@ -35,7 +35,7 @@ class ProcessBackend:
     def run(
         self, deck: Deck, alter: Mapping[str, float] | None = None, time_limit: float = 60.0
     ) -> RawResult:
-        """Run the deck's transient; same contract as `SharedBackend.run`.
+        """Run the deck's analysis; same contract as `SharedBackend.run`.
 
         A ``stop_when`` condition is ignored, since batch mode has none outside a
         ``.control`` block, where an aborted transient exits with 0.
@@ -85,17 +85,18 @@ class ProcessBackend:
             return RawResult(Status.CRASHED, reason, Waveforms({}), False, seconds, log)
         raw = folder / "deck.raw"
         plot, vectors = read_raw(raw) if raw.exists() else ("", {})
-        if not plot.startswith("Transient"):
+        if not plot.startswith(deck.analysis.plot[1]):
             # ngspice opens the raw file once the analysis has its first point, so a
             # missing file alone does not tell a refused deck from a failed start.
             started = any("Doing analysis" in line for line in log)
             status = Status.NO_CONVERGENCE if started else Status.DECK_ERROR
-            if any("no data saved" in line for line in log):
+            refusals = ("no data saved", "is not in the circuit")  # the latter: a swept source
+            if any(refusal in line for line in log for refusal in refusals):
                 status = Status.DECK_ERROR
             reason = summarise(log, deck)
             return RawResult(status, reason, Waveforms({}), False, seconds, log)
         waves = Waveforms(vectors)
-        status, reason, early = judge_transient(waves, deck.analysis, done.returncode != 0)
+        status, reason, early = judge(waves, deck.analysis, done.returncode != 0)
         if status is not Status.OK:
             reason = explained(reason, log, deck)
         return RawResult(status, reason, waves, early, seconds, log)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nandcosim.errors import NandcosimError
-from nandcosim.spice.circuit import Transient
+from nandcosim.spice.circuit import Analysis, DcSweep
 from nandcosim.spice.status import Status
 
-__all__ = ["RawResult", "Waveforms", "judge_transient"]
+__all__ = ["RawResult", "Waveforms", "judge"]
 
 #: A transient is complete when it reaches this fraction of its stop time; ngspice
 #: lands on the stop time itself but for rounding.
@@ -22,7 +22,8 @@ class Waveforms(Mapping[str, np.ndarray]):
     """Vectors of one analysis by their ngspice name in lower case.
 
     ``w["v(bl)"]`` and ``w["bl"]`` are the same voltage, ``w["i(vdd)"]`` and
-    ``w["vdd#branch"]`` the same current; ``w.time`` is the scale in seconds.
+    ``w["vdd#branch"]`` the same current; ``w.time`` is a transient's scale in seconds,
+    ``w.swept`` a DC sweep's in V or A.
     """
 
     def __init__(self, vectors: Mapping[str, np.ndarray]) -> None:
@@ -47,12 +48,27 @@ class Waveforms(Mapping[str, np.ndarray]):
         """Time points of a transient, in seconds."""
         return self["time"]
 
+    @property
+    def scale(self) -> str:
+        """Name of the vector all others depend on: ``time``, ``v-sweep`` or ``i-sweep``.
+
+        Empty where there is none, as of a run that has no point.
+        """
+        return next((n for n in self._vectors if n == "time" or n.endswith("-sweep")), "")
+
+    @property
+    def swept(self) -> np.ndarray:
+        """Value of a DC sweep's source at every point, in V or A."""
+        return self[self.scale]
+
 
 def canonical_name(name: str) -> str:
     """Reduce the spellings of a vector (``V(bl)``, ``i(vdd)``) to one (``bl``, ``vdd#branch``)."""
     name = name.lower().strip()
     if name.startswith("v(") and name.endswith(")"):
         return name[2:-1]
+    if name == "i(i-sweep)":  # the raw file's spelling of a scale, no current of a source
+        return "i-sweep"
     if name.startswith("i(") and name.endswith(")"):
         return f"{name[2:-1]}#branch"
     return name
@@ -91,16 +107,14 @@ class RawResult:
         return self
 
 
-def judge_transient(
-    waves: Waveforms, analysis: Transient, sim_failed: bool
-) -> tuple[Status, str, bool]:
-    """Decide from the data whether a transient succeeded.
+def judge(waves: Waveforms, analysis: Analysis, sim_failed: bool) -> tuple[Status, str, bool]:
+    """Decide from the data whether an analysis succeeded.
 
     Parameters
     ----------
     waves : Waveforms
         Vectors of the requested analysis, possibly none.
-    analysis : Transient
+    analysis : Transient or DcSweep
     sim_failed : bool
         ``$sim_status`` was not 0, or the process reported failure.
 
@@ -111,14 +125,19 @@ def judge_transient(
         What the data show; empty when the status is OK.
     stopped_early : bool
     """
-    time = waves["time"] if "time" in waves else np.empty(0)
-    if time.size < 2:
+    scale = waves[waves.scale] if waves.scale else np.empty(0)
+    if scale.size < (1 if isinstance(analysis, DcSweep) else 2):
         return Status.NO_CONVERGENCE, "no operating point was found", False
     if not all(np.isfinite(data).all() for data in waves.values()):
         return Status.NO_CONVERGENCE, "a value is not finite", False
-    complete = bool(time[-1] >= analysis.stop * COMPLETE)
+    if isinstance(analysis, DcSweep):
+        complete = scale.size == analysis.points
+        reached = f"died after {scale.size} of {analysis.points} points"
+    else:
+        complete = bool(scale[-1] >= analysis.stop * COMPLETE)
+        reached = f"died at {scale[-1]:.6g} s of {analysis.stop:.6g} s"
     if complete and not sim_failed:
         return Status.OK, "", False
     if not sim_failed and analysis.stop_when is not None and analysis.stop_when.met(waves):
         return Status.OK, "", True
-    return Status.TRUNCATED, f"died at {time[-1]:.6g} s of {analysis.stop:.6g} s", False
+    return Status.TRUNCATED, reached, False

@@ -26,7 +26,7 @@ from PySpice.Spice.NgSpice.Shared import NgSpiceShared, ffi
 
 from nandcosim.spice import installation
 from nandcosim.spice.deck import Deck
-from nandcosim.spice.result import RawResult, Waveforms, judge_transient
+from nandcosim.spice.result import RawResult, Waveforms, judge
 from nandcosim.spice.status import Status
 from nandcosim.spice.trouble import explained, summarise
 
@@ -157,7 +157,7 @@ class SharedBackend:
     def run(
         self, deck: Deck, alter: Mapping[str, float] | None = None, time_limit: float = 60.0
     ) -> RawResult:
-        """Run the deck's transient.
+        """Run the deck's analysis.
 
         Parameters
         ----------
@@ -280,13 +280,13 @@ class SharedBackend:
         library.command("bg_run")
         in_time = library.finished.wait(time_limit)
         if not in_time:
-            return False, cls._halt(library, time_limit)
+            return False, cls._halt(library, deck, time_limit)
         failed = library.command("echo $sim_status")[-1].split()[-1] != "0"
         plot = library.current_plot()
         log = tuple(library.lines)
-        if plot.startswith("tran"):
+        if plot.startswith(deck.analysis.plot[0]):
             waves = Waveforms(library.vectors(plot))
-            status, reason, early = judge_transient(waves, deck.analysis, failed)
+            status, reason, early = judge(waves, deck.analysis, failed)
             if status is not Status.OK:
                 reason = explained(reason, log, deck)
             result = RawResult(status, reason, waves, early, library.thread_seconds, log)
@@ -295,13 +295,13 @@ class SharedBackend:
         return not failed and result.status is not Status.OK, result
 
     @classmethod
-    def _halt(cls, library: _Library, time_limit: float) -> RawResult:
+    def _halt(cls, library: _Library, deck: Deck, time_limit: float) -> RawResult:
         library.command("bg_halt")
         if not library.finished.wait(HALT_GRACE_SECONDS):
             cls._dead = "libngspice did not stop after its time limit; restart this process"
             return _failed(Status.TIMEOUT, cls._dead)
         plot = library.current_plot()
-        vectors = library.vectors(plot) if plot.startswith("tran") else {}
+        vectors = library.vectors(plot) if plot.startswith(deck.analysis.plot[0]) else {}
         reason = f"time limit of {time_limit:g} s hit{_reached(vectors)}"
         log = tuple(library.lines)
         cls._unload(library)  # a halted run would be resumed by the next one

@@ -28,6 +28,7 @@ _ECHOES = (
     "aren't any circuits",
     "awaits to be",
     "circuit not parsed",
+    "doanalyses: no such device",
     "sim_status",
     "simulation interrupted due to error",
 )
