@@ -54,7 +54,8 @@ def fit(
     -------
     CalibrationTable
         With the variables that `FITS` names for the circuit; always ``n`` and ``failed``,
-        the successful and the failed samples of every grid point.
+        the successful and the failed samples of every grid point, and for every response
+        ``first_<response>``, its value in sample 0: to make again and compare.
 
     Raises
     ------
@@ -72,10 +73,21 @@ def fit(
     ):
         if name != "not_run" or counts.any():
             fitted[name] = (samples.axes, counts, {"units": "1", "long_name": meaning})
+    for name in samples.response_names:
+        fitted[f"first_{name}"] = _first(samples, name)
     for axis in samples.axes:
         fitted[axis].attrs.update(_plain(samples.store[axis].attrs))
     fitted.attrs.update(_provenance(samples))
     return CalibrationTable(fitted)
+
+
+def _first(samples: Samples, name: str) -> xr.Variable:
+    """A response in sample 0 of every grid point."""
+    about = samples.describe(name)
+    about["long_name"] = f"sample 0: {about['long_name']}"
+    about["undefined"] = "sample 0 failed, or has no such value"
+    values = samples.response(name)[..., 0]
+    return xr.Variable(samples.axes, np.where(samples.ok[..., 0], values, np.nan), about)
 
 
 def _check_complete(samples: Samples, where: str, allow_partial: bool, max_failed: float) -> None:

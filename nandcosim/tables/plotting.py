@@ -101,14 +101,20 @@ def draw(table: CalibrationTable, at: Mapping[str, float | str] | None = None) -
 def _fixed(table: CalibrationTable, at: dict[str, Any]) -> dict[str, Any]:
     """A value for every axis that is not drawn."""
     dataset = table.dataset
-    first = next((d for d in dataset.dims if dataset[d].dtype.kind in "iuf"), None)
-    drawn = {"margin", "m"} if _is_sensing(dataset) else {first}
-    for axis in dataset.dims:
-        if axis in at or axis in drawn:
+    free = [str(d) for d in dataset.dims if d not in at]
+    if _is_sensing(dataset):
+        drawn = ["margin", "m"]
+    else:  # the first numeric axis, and one more as a family of curves
+        numeric = [d for d in free if dataset[d].dtype.kind in "iuf"]
+        first = "margin" if "margin" in free else next(iter(numeric), None)
+        others = [d for d in free if d != first and dataset.sizes[d] <= len(COLOURS)]
+        drawn = [d for d in (first, *others[:1]) if d is not None]
+    for axis in free:
+        if axis in drawn:
             continue
         values = dataset[axis].values
         nearest = np.argmin(np.abs(values - NOMINAL_SIGMA)) if axis == "sigma" else 0
-        at[str(axis)] = values[nearest].item()
+        at[axis] = values[nearest].item()
     return at
 
 
@@ -139,11 +145,19 @@ def _panels(dataset: xr.Dataset) -> dict[str, Callable[[Axes, xr.Dataset, str], 
     return panels
 
 
-def _groups(dataset: xr.Dataset) -> list[tuple[str, xr.Dataset]]:
-    """The table at every m, with a label."""
-    if "m" not in dataset.dims:
+def _groups(dataset: xr.Dataset, along: str) -> list[tuple[str, xr.Dataset]]:
+    """The table at every value of the axis that is not drawn `along`, with a label."""
+    family = next((str(d) for d in dataset.dims if d != along), None)
+    if family is None:
         return [("", dataset)]
-    return [(f"m = {m}", dataset.sel(m=m)) for m in dataset["m"].values.tolist()]
+    name, unit = family.replace("_", " "), dataset[family].attrs.get("units", "1")
+    unit = "" if unit in ("1", "level") else f" {unit}"
+    values = dataset[family].values.tolist()
+    return [(f"{name} = {_short(v)}{unit}", dataset.sel({family: v})) for v in values]
+
+
+def _short(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 # ---------------------------------------------------------------- panels
@@ -152,7 +166,7 @@ def _groups(dataset: xr.Dataset) -> list[tuple[str, xr.Dataset]]:
 def _draw_pass_probability(panel: Axes, dataset: xr.Dataset, name: str) -> None:
     margin = dataset["margin"].values
     fine = np.linspace(margin[0], margin[-1], 400)
-    for i, (label, each) in enumerate(_groups(dataset)):
+    for i, (label, each) in enumerate(_groups(dataset, "margin")):
         colour = COLOURS[i % len(COLOURS)]
         observed = each[name].values
         bars = np.stack([observed - each["pass_low"].values, each["pass_high"].values - observed])
@@ -176,7 +190,7 @@ def _draw_pass_probability(panel: Axes, dataset: xr.Dataset, name: str) -> None:
         ylabel="pass probability",
         title="Pass probability, 95 % intervals, fit",
     )
-    if "m" in dataset.dims:
+    if len(dataset.dims) > 1:
         panel.legend(frameon=False, fontsize=8)
 
 
@@ -238,22 +252,36 @@ def _draw_against_m(panel: Axes, dataset: xr.Dataset) -> np.ndarray:
 
 
 def _draw_quantity(panel: Axes, dataset: xr.Dataset, name: str) -> None:
+    """A quantity against its first numeric axis, a curve for every value of the other one."""
     quantity = dataset[name]
-    axis = quantity.dims[0]
+    axis = _along(quantity)
     factor, unit = _engineering(quantity)
-    error = dataset.get(quantity.attrs.get("standard_error", ""))
-    bars = None if error is None else 1.96 * np.nan_to_num(error.values) * factor
-    panel.errorbar(
-        quantity[axis].values,
-        quantity.values * factor,
-        bars,
-        fmt="o-",
-        color=COLOURS[0],
-        markersize=4,
-        capsize=2,
-        linewidth=0.8,
-    )
-    panel.set(xlabel=_label(quantity[axis], str(axis)), ylabel=f"{name} [{unit}]")
+    error = str(quantity.attrs.get("standard_error", ""))
+    kept = [name, error] if error in dataset else [name]
+    for i, (label, each) in enumerate(_groups(dataset[kept], axis)):
+        bars = 1.96 * np.nan_to_num(each[error].values) * factor if error in dataset else None
+        panel.errorbar(
+            quantity[axis].values,
+            each[name].values * factor,
+            bars,
+            fmt=MARKERS[i % len(MARKERS)] + "-",
+            color=COLOURS[i % len(COLOURS)],
+            markersize=4,
+            capsize=2,
+            linewidth=0.8,
+            label=label,
+        )
+    panel.set(xlabel=_label(quantity[axis], axis), ylabel=f"{name} [{unit}]")
+    if quantity.ndim > 1:
+        panel.legend(frameon=False, fontsize=8)
+
+
+def _along(quantity: xr.DataArray) -> str:
+    """The axis that a quantity is drawn against: margin, else its first numeric one."""
+    numeric = [str(d) for d in quantity.dims if quantity[d].dtype.kind in "iuf"]
+    if "margin" in numeric:
+        return "margin"
+    return numeric[0] if numeric else str(quantity.dims[0])
 
 
 _SENSING = {

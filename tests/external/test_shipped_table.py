@@ -1,68 +1,76 @@
-"""The table that ships is the one its sweep and the present netlists make."""
+"""The tables that ship are those that their sweeps and the present netlists make."""
 
 from __future__ import annotations
 
-import ast
 import json
 
 import numpy as np
 import pytest
 
-from nandcosim.spice.engine import Engine
+from nandcosim.spice.engine import Engine, Outcome
 from nandcosim.spice.netlists import data_folder, digest
 from nandcosim.spice.status import Status
-from nandcosim.sweep import draw, load_circuit, load_spec
-from nandcosim.tables import CalibrationTable, load_tables
+from nandcosim.sweep import SweepSpec, draw, load_circuit, load_spec
+from nandcosim.tables import load_tables
+
+TABLES = load_tables()
+
+#: Points of every table whose sample 0 is simulated again.
+POINTS = 12
 
 
-@pytest.fixture(scope="module")
-def table() -> CalibrationTable:
-    return load_tables()["dts_sense"]
+def spec_of(name: str) -> SweepSpec:
+    return load_spec(data_folder("sweeps") / f"{name}.toml")
 
 
-def attribute(table: CalibrationTable, name: str):
-    """Attributes of a file are text: JSON, or what Python wrote."""
-    value = table.dataset.attrs[name]
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except json.JSONDecodeError:
-        return ast.literal_eval(value)
+def simulate(spec: SweepSpec, engine: Engine, point: int, k: int) -> Outcome:
+    circuit = load_circuit(spec.circuit)
+    params, knobs = draw(spec, circuit, point, k)
+    return engine.sample(circuit, params, knobs, frozenset(spec.responses))
 
 
-def test_it_was_made_from_the_netlists_that_ship(table) -> None:
+@pytest.mark.parametrize("name", TABLES)
+def test_it_was_made_from_the_netlists_that_ship(name) -> None:
     folder = data_folder("netlists")
-    recorded = attribute(table, "netlists")
-    assert recorded
-    assert recorded == {name: digest(folder / name) for name in recorded}
+    recorded = json.loads(TABLES[name].dataset.attrs["netlists"])
+    assert recorded == {file: digest(folder / file) for file in recorded}
 
 
-def test_it_was_made_by_the_sweep_that_ships(table) -> None:
-    spec = load_spec(data_folder("sweeps") / "dts_sense.toml")
-    assert attribute(table, "spec") == json.loads(spec.canonical_json())
+@pytest.mark.parametrize("name", TABLES)
+def test_it_was_made_by_the_sweep_that_ships(name) -> None:
+    recorded = json.loads(TABLES[name].dataset.attrs["spec"])
+    assert recorded == json.loads(spec_of(name).canonical_json())
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("margin", "m", "sigma"), [(0.4, 8, 0.2), (0.5, 1, 0.0)])
-def test_a_slice_of_it_can_be_made_again(table, margin, m, sigma) -> None:
-    """The same bits; times and energies to 1e-6."""
-    spec = load_spec(data_folder("sweeps") / "dts_sense.toml")
-    circuit = load_circuit("dts_sense")
+@pytest.mark.parametrize("name", TABLES)
+def test_its_samples_can_be_made_again(name) -> None:
+    """The same bits; times, currents and energies to 1e-6."""
+    spec, table, engine = spec_of(name), TABLES[name].dataset, Engine()
+    chosen = np.unique(np.linspace(0, spec.points - 1, POINTS).astype(int))
+    for point in map(int, chosen):
+        outcome = simulate(spec, engine, point, 0)
+        here = table.sel(spec.coordinates(point))
+        for response in spec.responses:
+            expected = float(here[f"first_{response}"])
+            assert outcome.responses[response] == pytest.approx(
+                expected, rel=1e-6, abs=0, nan_ok=True
+            )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("margin", "m", "sigma"), [(0.4, 8, 0.2)])
+def test_a_slice_of_the_sensing_table_can_be_made_again(margin, m, sigma) -> None:
+    """All samples of a point: the same counts and means."""
+    spec, engine = spec_of("dts_sense"), Engine()
     wanted = {"margin": margin, "m": m, "sigma": sigma}
     point = next(p for p in range(spec.points) if spec.coordinates(p) == wanted)
-    engine = Engine()
-    outcomes = []
-    for k in range(spec.samples):
-        params, knobs = draw(spec, circuit, point, k)
-        outcomes.append(engine.sample(circuit, params, knobs, frozenset(spec.responses)))
+    outcomes = [simulate(spec, engine, point, k) for k in range(spec.samples)]
     assert all(outcome.status is Status.OK for outcome in outcomes)
-    found = table.dataset.sel(wanted)
+    found = TABLES["dts_sense"].dataset.sel(wanted)
     bits = np.array([outcome.responses["bit"] for outcome in outcomes])
     assert bits.sum() == found.n_passed
     times = np.array([outcome.responses["t_cross"] for outcome in outcomes])
     assert np.isfinite(times).sum() == found.n_crossed
     passing = times[(bits == 1) & np.isfinite(times)]
-    assert passing.mean() == pytest.approx(float(found.discharge_time), rel=1e-6)
-    energies = [outcome.responses["e_sense"] for outcome in outcomes]
-    assert np.mean(energies) == pytest.approx(float(found.sense_energy), rel=1e-6)
+    assert passing.mean() == pytest.approx(float(found.discharge_time), rel=1e-6, abs=0)
