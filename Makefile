@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 NEWER := $(VENV)/newer-ngspice
+TABLES := $(notdir $(basename $(wildcard nandcosim/tables/data/*.nc)))
 
 .PHONY: help demo test quick lint docs bench sweep-tables clean
 
@@ -33,9 +34,11 @@ docs: .setup-test  ## the documentation site, in site/
 bench: .setup-test  ## one JSON line a figure, each ratio measured in one run
 	@for file in tests/benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
-sweep-tables: .setup-demo  ## make the shipped tables again (about 15 minutes)
-	$(BIN)/nandcosim sweep sweeps/dts_sense.toml --out out/dts_sense.zarr
-	$(BIN)/nandcosim fit out/dts_sense.zarr --out nandcosim/tables/data/dts_sense.nc
+sweep-tables: .setup-demo  ## make the shipped tables again (some hours)
+	@for name in $(TABLES); do \
+	  $(BIN)/nandcosim sweep sweeps/$$name.toml --out out/$$name.zarr && \
+	  $(BIN)/nandcosim fit out/$$name.zarr --out nandcosim/tables/data/$$name.nc || exit 1; \
+	done
 
 clean:         ## remove everything that make has made
 	rm -rf $(VENV) out site build dist
