@@ -10,11 +10,14 @@ from PySpice.Spice.Netlist import Circuit as Netlist
 
 from circuits.chain import chain_files, new_netlist
 from circuits.string import SOURCE_LINE, THRESHOLD, StringParams, add_string, string_elements
-from nandcosim.spice.circuit import Circuit, Response, Transient, parameter
+from nandcosim.spice.circuit import Circuit, DcSweep, Response, SweptSource, parameter
 from nandcosim.spice.engine import full_knobs
 from nandcosim.spice.result import Waveforms
 
 __all__ = ["NandString", "NandStringParams"]
+
+#: Points of the current-voltage curve, its end included.
+CURVE_POINTS = 9
 
 
 class NandStringParams(StringParams):
@@ -23,18 +26,10 @@ class NandStringParams(StringParams):
     v_bl: float = parameter(
         0.4,
         unit="V",
-        ge=0.0,
+        ge=0.001,
         le=5.0,
         meaning="voltage the bitline is held at",
         source="stated: D-NOVA section 5.2, the sense trip point",
-    )
-    t_settle: float = parameter(
-        1e-3,
-        unit="s",
-        ge=1e-9,
-        le=1.0,
-        meaning="time from selecting the string to the reading",
-        source="derived: long enough for the current to be within 1e-3 of its final value (tested)",
     )
 
 
@@ -46,7 +41,7 @@ class NandString(Circuit):
     Params = NandStringParams
     knobs = (THRESHOLD, SOURCE_LINE)
     responses_declared = (
-        Response("i_string", "A", "current drawn from the bitline at the end"),
+        Response("i_string", "A", "current drawn from the bitline"),
         Response("r_string", "ohm", "bitline voltage over string current"),
     )
 
@@ -56,9 +51,7 @@ class NandString(Circuit):
         knobs = full_knobs(self, params, knobs)
         netlist = new_netlist("nand_string: string with its bitline held", params)
         netlist.V("bl", "bl", netlist.gnd, params.v_bl)
-        rise = params.t_settle / 1000
-        pulse = f"0 pulse(0 {params.v_pass!r} {rise!r} {rise!r} {rise!r} 1 2)"
-        netlist.V("sel", "sel", netlist.gnd, pulse)
+        netlist.V("sel", "sel", netlist.gnd, params.v_pass)
         add_string(netlist, params, knobs, "bl", "sel")
         return netlist
 
@@ -67,9 +60,9 @@ class NandString(Circuit):
     ) -> dict[str, float]:
         return string_elements(params, knobs)
 
-    def analysis(self, params: NandStringParams, wanted: frozenset[str] | None = None) -> Transient:
-        stop = params.t_settle
-        return Transient(stop=stop, step=stop / 100, max_step=stop / 20)
+    def analysis(self, params: NandStringParams, wanted: frozenset[str] | None = None) -> DcSweep:
+        # From zero upwards: each point is the next one's first guess.
+        return DcSweep(SweptSource("vbl", 0.0, params.v_bl, CURVE_POINTS))
 
     def saved(self, params: NandStringParams) -> tuple[str, ...]:
         return ("v(ch0)", "i(vbl)")
@@ -80,6 +73,13 @@ class NandString(Circuit):
             "i_string": current,
             "r_string": params.v_bl / current if current > 0 else float("nan"),
         }
+
+    def measures(self, params: NandStringParams) -> tuple[str, ...]:
+        return (
+            # the current is largest at the end; at=v_bl would miss it by rounding
+            ".meas dc i_source min i(vbl)",
+            ".meas dc i_string param='-i_source'",
+        )
 
     def files(self, params: Any) -> tuple[str, ...]:
         return chain_files(params)

@@ -134,15 +134,6 @@ def test_bitline_slope_is_string_current_over_capacitance(engine) -> None:
     assert -slope * params.c_bl == pytest.approx(held.responses["i_string"], rel=0.03)
 
 
-def test_string_current_has_settled(engine) -> None:
-    string = NandString()
-    once, twice = (
-        engine.sample(string, string.Params(t_settle=t)).responses["i_string"]
-        for t in (string.Params().t_settle, 2 * string.Params().t_settle)
-    )
-    assert once == pytest.approx(twice, rel=1e-3)
-
-
 def test_short_string_current_is_the_series_resistance_limit(engine) -> None:
     """Cells far above threshold are a few kiloohm each: R_BL + R_SL alone set the current."""
     string = NandString()
@@ -185,10 +176,15 @@ def test_altered_sample_equals_rebuilt_deck() -> None:
     assert one == pytest.approx(other, rel=1e-6)
 
 
-def test_emitted_deck_gives_the_engine_s_crossing_time(engine) -> None:
-    """nandcosim netlist dts_sense | ngspice -b"""
+@pytest.mark.parametrize(
+    ("circuit", "response"),
+    [(DTS, "t_cross"), (NandString(), "i_string")],
+    ids=("dts_sense", "nand_string"),
+)
+def test_emitted_deck_gives_the_engine_s_figure(engine, circuit, response) -> None:
+    """nandcosim netlist CIRCUIT | ngspice -b"""
     deck = subprocess.run(
-        [sys.executable, "-m", "nandcosim", "netlist", "dts_sense", "--set", "m=4"],
+        [sys.executable, "-m", "nandcosim", "netlist", circuit.name, "--set", "m=4"],
         capture_output=True,
         text=True,
         check=True,
@@ -196,9 +192,9 @@ def test_emitted_deck_gives_the_engine_s_crossing_time(engine) -> None:
     done = subprocess.run(
         ["ngspice", "-b"], input=deck, capture_output=True, text=True, check=False
     )
-    found = re.search(r"^t_cross\s+=\s+(\S+)", done.stdout, re.MULTILINE)
+    found = re.search(rf"^{response}\s+=\s+(\S+)", done.stdout, re.MULTILINE)
     assert found, done.stdout[-2000:] + done.stderr[-2000:]
-    ours = engine.sample(DTS, DTS.Params(m=4)).responses["t_cross"]
+    ours = engine.sample(circuit, circuit.Params(m=4)).responses[response]
     assert float(found.group(1)) == pytest.approx(ours, rel=1e-4)
 
 
