@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from nandcosim.errors import InputError
+from nandcosim.spice.status import Status
 from nandcosim.tables.generic import add_mean, fit_responses
 from nandcosim.tables.intervals import wilson
 from nandcosim.tables.probit import FitKind, deviance_residuals, fit_probit
@@ -50,7 +51,9 @@ def fit_dts_sense(samples: Samples) -> xr.Dataset:
         Over all the axes: ``pass_probability`` with ``pass_low`` and ``pass_high``,
         ``pass_fitted``, ``pass_residual``, ``pass_deviance_residual``, ``n_passed``,
         ``n_crossed``, ``n_never_crossed``, ``discharge_time``, ``sense_energy`` and the
-        summaries of the other responses. Over all but the margin: ``pass_location``,
+        summaries of the other responses. Over all but the position, if the strings are the
+        same at every position: ``string_pass_probability`` with ``string_pass_low`` and
+        ``string_pass_high``. Over all but the margin: ``pass_location``,
         ``pass_spread`` and the quality of that fit. Without the axis of the cells'
         threshold spread: ``trip_margin`` and ``read_sigma``. Relative to m = 1:
         ``discharge_penalty``. What the sweep does not allow is absent, and the attribute
@@ -62,6 +65,7 @@ def fit_dts_sense(samples: Samples) -> xr.Dataset:
     if "bit" in samples.response_names:
         passed = _passed(samples)
         _add_proportions(table, samples, passed)
+        _add_strings(table, samples, passed, absent)
         if "margin" in samples.axes and samples.store.sizes["margin"] > 1:
             _add_decision(table, samples, passed)
             _add_read_noise(table, samples, absent)
@@ -128,6 +132,46 @@ def _add_proportions(table: xr.Dataset, samples: Samples, passed: np.ndarray) ->
     table["pass_low"] = (axes, low, {"units": "1", "long_name": f"lower {wilson_limit} no pass"})
     table["pass_high"] = (axes, high, {"units": "1", "long_name": f"upper {wilson_limit} pass"})
     table["n_passed"] = (axes, passes, {"units": "1", "long_name": "samples that passed"})
+
+
+def _add_strings(
+    table: xr.Dataset, samples: Samples, passed: np.ndarray, absent: dict[str, str]
+) -> None:
+    """How often a string passes at every position: all its checks, one after the other."""
+    if "position" not in samples.axes:
+        return
+    if not samples.paired:
+        absent["string_pass_probability"] = (
+            "without common_random_numbers every position has strings of its own"
+        )
+        return
+    at = samples.axes.index("position")
+    axes = tuple(axis for axis in samples.axes if axis != "position")
+    passes = passed.all(axis=at)
+    # one check that is known to fail decides, whatever became of the others
+    fails = (samples.ok & ~passed).any(axis=at)
+    unknown = ~passes & ~fails & (samples.status != Status.NOT_RUN).any(axis=at)
+    k, n = passes.sum(axis=-1), (passes | fails).sum(axis=-1)
+    low, high = wilson(k, n, unknown.sum(axis=-1))
+    about = {"units": "1", "undefined": "no string is known to pass or to fail"}
+    limit = "95 % Wilson limit of string_pass_probability"
+    table["string_pass_probability"] = (
+        axes,
+        np.where(n > 0, k / np.maximum(n, 1), np.nan),
+        about
+        | {
+            "long_name": "observed fraction of strings that pass at every position",
+            "valid_min": 0.0,
+            "valid_max": 1.0,
+            "low": "string_pass_low",
+            "high": "string_pass_high",
+            "perturb": "proportion",
+            "count": "n_strings",
+        },
+    )
+    table["n_strings"] = (axes, n, {"units": "1", "long_name": "strings whose outcome is known"})
+    table["string_pass_low"] = (axes, low, {"units": "1", "long_name": f"lower {limit}"})
+    table["string_pass_high"] = (axes, high, {"units": "1", "long_name": f"upper {limit}"})
 
 
 def _add_decision(table: xr.Dataset, samples: Samples, passed: np.ndarray) -> None:

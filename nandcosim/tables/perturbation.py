@@ -94,7 +94,7 @@ def _normal(table: xr.Dataset, values: Values, name: str, rng: np.random.Generat
 
 
 def _proportion(table: xr.Dataset, values: Values, name: str, rng: np.random.Generator) -> Values:
-    n = values["n"]
+    n = values[str(table[name].attrs.get("count", "n"))]
     passes = np.where(n > 0, np.rint(values[name] * n), 0.0)
     return {name: np.where(n > 0, rng.beta(passes + 0.5, n - passes + 0.5), np.nan)}
 

@@ -248,3 +248,35 @@ def test_sizes_of_the_table() -> None:
     table = fit(sensing_store(samples=5))
     assert table.sizes == {"margin": 11, "m": len(SIZES), "sigma": 2}
     assert "dts_sense" in repr(table)
+
+
+def strings_store(**changes: object) -> xr.Dataset:
+    """Three positions of four strings: one passes at all, one fails at one, two are in doubt."""
+    store = sensing_store(samples=4, margins=(0.5,), sizes=(1,), sigmas=(0.2,))
+    whole = xr.concat([store] * 3, xr.IndexVariable("position", [0.0, 0.5, 1.0]))
+    whole = whole.transpose(*store["bit"].dims[:-1], "position", "sample")
+    whole["bit"][...] = 1.0
+    whole["bit"][..., 1, 1] = 0.0
+    whole["bit"][..., 2, 2] = 0.0
+    whole["status"][..., 0, 2] = int(Status.TIMEOUT)
+    whole["status"][..., 0, 3] = int(Status.TIMEOUT)
+    return with_spec(whole, common_random_numbers=True, **changes)
+
+
+def test_a_string_passes_if_it_passes_at_every_position() -> None:
+    """Of four strings one passes, two fail at a known place, one is not known."""
+    table = fit(strings_store(), max_failed=0.5).dataset
+    assert table.string_pass_probability.dims == ("margin", "m", "sigma")
+    assert table.n_strings.item() == 3
+    assert table.string_pass_probability.item() == pytest.approx(1 / 3)
+    low, high = wilson(1, 3, 1)
+    assert table.string_pass_low.item() == low
+    assert table.string_pass_high.item() == high
+
+
+def test_strings_need_the_same_sample_at_every_position() -> None:
+    table = fit(with_spec(strings_store(), common_random_numbers=False), max_failed=0.5).dataset
+    assert "string_pass_probability" not in table
+    assert (
+        "common_random_numbers" in json.loads(table.attrs["not_fitted"])["string_pass_probability"]
+    )
