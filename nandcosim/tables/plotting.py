@@ -119,12 +119,9 @@ def _fixed(table: CalibrationTable, at: dict[str, Any]) -> dict[str, Any]:
 
 
 def _setting(axis: xr.DataArray, value: float | str) -> str:
-    number = value if isinstance(value, str) else f"{value:g} {axis.attrs.get('units', '')}"
-    return (
-        f"{axis.name} = {number}".rstrip(" 1")
-        if axis.attrs.get("units") == "1"
-        else (f"{axis.name} = {number}".rstrip())
-    )
+    name, unit = str(axis.name).replace("_", " "), axis.attrs.get("units", "1")
+    unit = "" if unit == "1" else f" {unit}"
+    return f"{name} = {value if isinstance(value, str) else f'{value:g}{unit}'}"
 
 
 def _is_sensing(dataset: xr.Dataset) -> bool:
