@@ -1,0 +1,59 @@
+"""Draw the schematic of page_read: ``python docs/img/schematic_page_read.py`` (needs schemdraw)."""
+
+from __future__ import annotations
+
+import schemdraw
+import schemdraw.elements as elm
+from schematics import SOFT, cell, down, drawing, inverter, select_transistor, text
+
+
+def steps(x: float, y: float) -> None:
+    """The selected wordline's voltage: one step for each read level of the page."""
+    levels, width = (0.0, 0.35, 0.85, 1.5), 0.8
+    for i, level in enumerate(levels):
+        left = x + i * width
+        elm.Line().at((left, y + level)).to((left + width, y + level))
+        if i:
+            elm.Line().at((left, y + levels[i - 1])).to((left, y + level))
+        text(left + width / 2, y + level + 0.25, f"R{(1, 3, 8, 14)[i]}", "center", SOFT)
+
+
+def page_read() -> None:
+    with drawing("page_read"):
+        pre = elm.PFet().anchor("drain").at((0, 0.8)).theta(0).reverse()
+        elm.Line().at(pre.gate).left(0.6)
+        text(pre.gate[0] - 0.7, pre.gate[1], "pch, once a sense", "right")
+        text(0.25, pre.gate[1], "precharge", color=SOFT)
+        elm.Vdd().at(pre.source).label("vdd")
+        elm.Line().at((0, 0.8)).to((0, 0))
+        elm.Dot().at((0, 0))
+        text(-0.3, 0.15, "bl", "right")
+        elm.Line().at((0, 0)).right(2.4)
+        elm.Dot()
+        elm.Capacitor().at((2.4, 0)).down(1.4).label("c_bl", loc="bottom")
+        elm.Ground()
+        elm.Line().at((2.4, 0)).right(1.0)
+        end = inverter((3.4, 0), "sense inverter")
+        end = inverter(end, "buffer")
+        end = inverter(end, "buffer")
+        elm.Line().at(end).right(0.4)
+        elm.Dot()
+        text(end[0] + 0.6, 0.1, "out")
+        resistor = elm.Resistor().at((0, 0)).down(1.4).label("r_bl", loc="bottom", fontsize=11)
+        low = select_transistor((resistor.end[0], resistor.end[1]), "string select, once a sense")
+        low = cell(low, "v_pass", "cell 0, unselected")
+        low = down(low, 1.3, ls=":")
+        selected = low
+        low = cell(low, "", "the selected cell")
+        steps(-7.6, selected[1] - 1.1)
+        low = down(low, 1.3, ls=":")
+        low = cell(low, "v_pass", "last cell, unselected")
+        low = down(low, 1.2)
+        low = select_transistor(low, "source select")
+        elm.Resistor().at(low).down(1.4).label("r_sl", loc="bottom", fontsize=11)
+        elm.Ground()
+
+
+if __name__ == "__main__":
+    schemdraw.use("svg")
+    page_read()
