@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from nandcosim.tables.plotting import COLOURS, MARKERS
+from nandcosim.tables.plot_style import COLOURS, MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

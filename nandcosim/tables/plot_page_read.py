@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from nandcosim.page_coding import page_names
-from nandcosim.tables.plotting import COLOURS, MARKERS
+from nandcosim.tables.plot_style import COLOURS, MARKERS
 from nandcosim.tables.probit import pass_model
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,10 @@ import numpy as np
 import xarray as xr
 
 from nandcosim.errors import InputError
+from nandcosim.tables.plot_cam_string import draw_cam_string
+from nandcosim.tables.plot_cim_string import draw_cim_string
+from nandcosim.tables.plot_page_read import draw_page_read
+from nandcosim.tables.plot_style import COLOURS, MARKERS
 from nandcosim.tables.probit import pass_model
 from nandcosim.tables.table import CalibrationTable
 
@@ -20,11 +25,36 @@ if TYPE_CHECKING:
 
 __all__ = ["draw", "plot"]
 
-#: Colours that stay apart with any colour vision (M. Okabe, K. Ito, 2008), dark first.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = "osD^vP*"
-
 MAX_PANELS = 8
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A circuit's own picture: what draws it, and the dims it must and may find."""
+
+    draw: Callable[[xr.Dataset], Figure]
+    needs: frozenset[str]
+    knows: frozenset[str]
+
+    def fits(self, dataset: xr.Dataset) -> bool:
+        """Whether the picture can show this table."""
+        return self.needs <= set(dataset.dims) <= self.needs | self.knows
+
+
+#: Circuits with a picture of their own; other tables are drawn by what they hold.
+DRAWINGS = {
+    "cam_string": Drawing(draw_cam_string, frozenset({"layers", "sigma", "query"}), frozenset()),
+    "cim_string": Drawing(
+        draw_cim_string,
+        frozenset({"step", "sigma", "x", "weight"}),
+        frozenset({"states", "query"}),
+    ),
+    "page_read": Drawing(
+        draw_page_read,
+        frozenset({"page"}),
+        frozenset({"bits", "margin", "coding", "sigma", "shift", "retry", "stored"}),
+    ),
+}
 
 #: Spread of the thresholds that is shown if the sweep has several: the nominal QLC condition.
 NOMINAL_SIGMA = 0.2
@@ -64,13 +94,17 @@ def plot(
 def draw(table: CalibrationTable, at: Mapping[str, float | str] | None = None) -> Figure:
     """The picture of `plot` as a matplotlib figure.
 
-    For sensing tables: pass probability against margin with Wilson intervals and the
-    fitted curves, then trip margin, discharge time and energy against m. For any other:
-    every quantity against the first numeric axis.
+    `DRAWINGS` names the circuits with a picture of their own. For sensing tables: pass
+    probability against margin with Wilson intervals and the fitted curves, then trip margin,
+    discharge time and energy against m. For any other: every quantity against the first
+    numeric axis, a curve for every value of a second one.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    own = DRAWINGS.get(table.circuit)
+    if own is not None and own.fits(chosen := table.at(**(at or {})).dataset):
+        return own.draw(chosen)
     fixed = _fixed(table, dict(at or {}))
     dataset = table.at(**fixed).dataset
     where = ", ".join(_setting(table.dataset[axis], value) for axis, value in fixed.items())
