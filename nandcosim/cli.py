@@ -30,6 +30,15 @@ TRUST = click.option(
     is_flag=True,
     help="Accept a netlist that lets ngspice run commands (.control and the like).",
 )
+OSDI = click.option(
+    "--osdi",
+    type=PATH,
+    multiple=True,
+    metavar="FILE",
+    expose_value=False,
+    callback=lambda _context, _option, paths: _load_osdi(paths),
+    help="Load a compiled Verilog-A model, a program you trust; may be repeated.",
+)
 SECONDS = click.FloatRange(min=0, min_open=True)
 BACKEND = click.option(
     "--backend",
@@ -51,6 +60,7 @@ def cli(context: click.Context) -> None:
 
 @cli.command()
 @AS_JSON
+@OSDI
 def doctor(as_json: bool) -> None:
     """Say what was found, what is missing and how to get it."""
     from nandcosim.spice.doctor import examine
@@ -105,6 +115,7 @@ def netlist(circuit: str, settings: tuple[str, ...], trust_netlist: bool) -> Non
 )
 @AS_JSON
 @TRUST
+@OSDI
 def simulate(
     circuit: str,
     settings: tuple[str, ...],
@@ -150,6 +161,7 @@ def simulate(
 @BACKEND
 @AS_JSON
 @TRUST
+@OSDI
 def calibrate(
     circuit: str,
     settings: tuple[str, ...],
@@ -184,6 +196,7 @@ def calibrate(
 )
 @AS_JSON
 @TRUST
+@OSDI
 def sweep(
     spec: Path,
     out: Path,
@@ -410,6 +423,13 @@ def _trust(trust: bool) -> None:
 
     if trust:  # through the environment, so that worker processes inherit it
         os.environ[TRUST_VARIABLE] = "1"
+
+
+def _load_osdi(paths: tuple[Path, ...]) -> None:
+    from nandcosim.spice.installation import OSDI_VARIABLE
+
+    if paths:  # through the environment, as above
+        os.environ[OSDI_VARIABLE] = os.pathsep.join(str(path.absolute()) for path in paths)
 
 
 def _finite(value: float) -> float | None:

@@ -9,13 +9,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from nandcosim.spice.circuit import Analysis, Circuit
+from nandcosim.spice.netlists import call_subcircuits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy as np
+    from PySpice.Spice.Netlist import Circuit as Netlist
 
-__all__ = ["Deck", "build_deck"]
+__all__ = ["Deck", "build_deck", "netlist_text"]
 
 #: Options that fix accuracy and results; they are part of the deck, so that
 #: ``ngspice -b`` on it solves the same equations in the same way.
@@ -96,13 +98,17 @@ def build_deck(
     wanted : frozenset of str, optional
         Responses asked for; they decide how early the run may stop.
     """
-    netlist = _plain(str(circuit.build(params, knobs)))
     return Deck(
-        netlist=netlist,
+        netlist=netlist_text(circuit.build(params, knobs)),
         analysis=circuit.analysis(params, wanted),
         saved=circuit.saved(params),
         temperature=float(getattr(params, "temperature", 27.0)),
     )
+
+
+def netlist_text(netlist: Netlist) -> str:
+    """Text of a netlist, title first, as a `Deck` takes it."""
+    return call_subcircuits(_plain(str(netlist)))
 
 
 def _plain(text: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
@@ -65,6 +66,7 @@ def examine() -> list[Check]:
         _attempt("libngspice", _library),
     ]
     checks += [_attempt(f"backend {name}", partial(_runs, name)) for name in BACKENDS]
+    checks.append(_osdi())
     checks += [_folder(kind) for kind in ("netlists", "sweeps")]
     checks += [_extra(package, extra) for package, extra in EXTRAS.items()]
     return checks
@@ -98,6 +100,20 @@ def _runs(name: str) -> str:
     if abs(current - 1e-3) > 1e-9:
         raise NandcosimError(f"1 V across 1 kohm gave {current:g} A")
     return "1 V across 1 kohm gives 1 mA"
+
+
+def _osdi() -> Check:
+    """Whether libngspice loads compiled Verilog-A models, and which it was told to."""
+    check = _attempt("OSDI models", _loaded_models)
+    return replace(check, required=bool(os.environ.get(installation.OSDI_VARIABLE)))
+
+
+def _loaded_models() -> str:
+    if "OSDI" not in SharedBackend.features():
+        raise NandcosimError(
+            f"libngspice {SharedBackend.version()} has none; NGSPICE_LIBRARY_PATH names another"
+        )
+    return ", ".join(installation.osdi_models()) or "can be loaded; --osdi names one"
 
 
 def _folder(kind: str) -> Check:

@@ -1,6 +1,7 @@
 """Finds ngspice, the executable and the shared library, on this machine.
 
-``NGSPICE`` and ``NGSPICE_LIBRARY_PATH`` override the search.
+``NGSPICE`` and ``NGSPICE_LIBRARY_PATH`` override the search. ``NANDCOSIM_OSDI`` names compiled
+Verilog-A models to load: native code, so only ever by the user's word, never by a netlist's.
 """
 
 from __future__ import annotations
@@ -10,12 +11,24 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
 from nandcosim.errors import NandcosimError
 
-__all__ = ["NgspiceNotFoundError", "executable", "executable_version", "shared_library"]
+__all__ = [
+    "OSDI_VARIABLE",
+    "NgspiceNotFoundError",
+    "executable",
+    "executable_version",
+    "osdi_models",
+    "osdi_refusal",
+    "shared_library",
+]
+
+#: Paths of compiled Verilog-A models, separated as in PATH.
+OSDI_VARIABLE = "NANDCOSIM_OSDI"
 
 HOW_TO_GET = "on Debian or Ubuntu: sudo apt-get install ngspice libngspice0"
 
@@ -83,3 +96,41 @@ def executable_version() -> str:
     if match is None:
         raise NgspiceNotFoundError(f"{executable().path} is no ngspice: it prints no version")
     return match.group(1)
+
+
+def osdi_models() -> tuple[str, ...]:
+    """Absolute paths of the compiled Verilog-A models that ngspice is to load.
+
+    Raises
+    ------
+    NgspiceNotFoundError
+        If one is not there, or ngspice's command line cannot express its path.
+    """
+    given = filter(None, os.environ.get(OSDI_VARIABLE, "").split(os.pathsep))
+    paths = tuple(os.path.abspath(path) for path in given)
+    for path in paths:
+        if not os.path.isfile(path):
+            raise NgspiceNotFoundError(f"OSDI model {path} does not exist")
+        if not path.isascii() or re.search(r"[\s;\"'`$]", path):
+            raise NgspiceNotFoundError(
+                f"OSDI model {path!r}: ngspice takes no path with spaces, quotes or accents"
+            )
+    return paths
+
+
+def osdi_refusal(ngspice: str, log: Iterable[str]) -> str:
+    """What `log` says against loading an OSDI model, in one line; empty if nothing.
+
+    Parameters
+    ----------
+    ngspice : str
+        Names the ngspice that was asked, e.g. ``"libngspice 39"``.
+    log : iterable of str
+        What it wrote.
+    """
+    for line in log:
+        if "osdi: no such command" in line:
+            return f"{ngspice} cannot load OSDI models: it was built without OSDI"
+        if "Error opening osdi lib" in line or "OSDI version" in line:
+            return f"{ngspice}: {line.removeprefix('stderr ').strip()}"
+    return ""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import nandcosim
 from nandcosim.errors import InputError
-from nandcosim.wording import unknown_value
+from nandcosim.wording import suggestion
 
 __all__ = [
     "TRUST_VARIABLE",
@@ -108,7 +108,8 @@ def read_netlist(path: Path, section: str = "") -> str:
     """
     netlist = _parsed(path)
     if netlist.sections and not section:
-        raise InputError(f"{path} has sections; set section, one of: {netlist.listed}")
+        listed = ", ".join(netlist.sections)
+        raise InputError(f"{path} has sections; set section, one of: {listed}")
     foreign = data_folder("netlists").resolve() not in path.resolve().parents
     if foreign and os.environ.get(TRUST_VARIABLE) != "1":
         _refuse_programs(path, set())
@@ -146,7 +147,11 @@ def call_subcircuits(netlist: str) -> str:
     A foundry hides its models in subcircuits, and a model that is loaded at run time takes
     other elements than M; the decks' transistors are the same for all of them.
     """
-    names = {name.lower() for name in _SUBCIRCUIT.findall(netlist)}
+    names = set(_subcircuits(netlist))
+    for found in _DIRECTIVE.finditer(netlist):
+        if found["first"] and not _is_border(found):
+            for path in netlist_files(_target(found["first"], Path()), _wanted(found)):
+                names.update(_parsed(path).subcircuits)
     return _TRANSISTOR.sub(
         lambda found: f"{found[1]}x{found[2]}" if found[3].lower() in names else found[0], netlist
     )
@@ -154,11 +159,11 @@ def call_subcircuits(netlist: str) -> str:
 
 @dataclass(frozen=True)
 class _Reference:
-    """``.include "path"`` or ``.lib "path" wanted`` in `section`, ``""`` outside of any."""
+    """``.include NAME`` or ``.lib NAME wanted`` in `section`, ``""`` outside of any."""
 
     line: int
     section: str
-    path: Path
+    name: str
     wanted: str
 
 
@@ -168,12 +173,9 @@ class _Parsed:
 
     sections: tuple[str, ...]
     references: tuple[_Reference, ...]
+    subcircuits: tuple[str, ...]
     program: str
     program_line: int
-
-    @property
-    def listed(self) -> str:
-        return ", ".join(self.sections)
 
 
 def _parsed(path: Path) -> _Parsed:
@@ -193,12 +195,16 @@ def _parse(path: Path, _modified: int, _size: int) -> _Parsed:
             sections += [inside] * bool(inside)
         elif found["first"]:
             line = text.count("\n", 0, found.start("keyword")) + 1
-            wanted = (found["second"] or "").lower()
-            references.append(_Reference(line, inside, _target(found, path), wanted))
+            references.append(_Reference(line, inside, found["first"], _wanted(found)))
     program = _PROGRAM.search(text)
-    word = program and program[program.lastindex or 0].lower()
-    line = text.count("\n", 0, program.start(program.lastindex or 0)) + 1 if program else 0
-    return _Parsed(tuple(dict.fromkeys(sections)), tuple(references), word or "", line)
+    group = program.lastindex or 0 if program else 0
+    return _Parsed(
+        sections=tuple(dict.fromkeys(sections)),
+        references=tuple(references),
+        subcircuits=_subcircuits(text),
+        program=program[group].lower() if program else "",
+        program_line=text.count("\n", 0, program.start(group)) + 1 if program else 0,
+    )
 
 
 def _refuse_programs(path: Path, seen: set[Path]) -> None:
@@ -211,8 +217,9 @@ def _refuse_programs(path: Path, seen: set[Path]) -> None:
             "commands; refused without --trust-netlist"
         )
     for reference in netlist.references:
-        if reference.path not in seen and reference.path.is_file():
-            _refuse_programs(reference.path, seen)
+        included = _target(reference.name, path.parent)
+        if included not in seen and included.is_file():
+            _refuse_programs(included, seen)
 
 
 def _collect(path: Path, section: str, where: str, found: dict[tuple[Path, str], None]) -> None:
@@ -224,26 +231,40 @@ def _collect(path: Path, section: str, where: str, found: dict[tuple[Path, str],
         raise InputError(f"{where}: the included file {path} is not there")
     netlist = _parsed(path)
     if section and section not in netlist.sections:
-        raise InputError(f"{where}: section {unknown_value(section, netlist.sections)} in {path}")
+        close = suggestion(section, netlist.sections)
+        listed = ", ".join(netlist.sections) or "none"
+        raise InputError(
+            f"{where}: no section {section!r} in {path.name}{close}; its sections: {listed}"
+        )
     found[path, section] = None
     for reference in netlist.references:
         if reference.section == section:
             origin = f"{path}, line {reference.line}"
-            _collect(reference.path, reference.wanted, origin, found)
+            _collect(_target(reference.name, path.parent), reference.wanted, origin, found)
 
 
-def _lines_in_use(path: Path, section: str) -> Iterator[str]:
-    """Lines in `section` of a file, ``""`` outside of any, with absolute includes."""
+def _lines_in_use(path: Path, section: str, within: tuple[str, ...] = ()) -> Iterator[str]:
+    """Lines in `section` of a file, ``""`` outside of any, with absolute includes.
+
+    What it takes from other sections of the same file (`within` holds those that ask) is put
+    in its place: ngspice would read the whole file again, with includes that are relative.
+    """
+    if section in within:
+        raise InputError(f"{path}: section {section!r} includes itself")
     inside = ""
     for line in _read(path).split("\n"):
         found = _DIRECTIVE.match(line)
         if found and _is_border(found):
             inside = _begun(found)
         elif inside == section:
-            if found and found["first"]:
-                start, end = found.span("first")
-                line = f'{line[:start]}"{_target(found, path)}"{line[end:]}'
-            yield line
+            if found is None or not found["first"]:
+                yield line
+                continue
+            target, (start, end) = _target(found["first"], path.parent), found.span("first")
+            if target == path.resolve():
+                yield from _lines_in_use(path, _wanted(found), (*within, section))
+            else:
+                yield f'{line[:start]}"{target}"{line[end:]}'
 
 
 def _is_border(directive: re.Match[str]) -> bool:
@@ -257,10 +278,18 @@ def _begun(border: re.Match[str]) -> str:
     return "" if border["keyword"].lower() == "endl" else (border["first"] or "").lower()
 
 
-def _target(directive: re.Match[str], path: Path) -> Path:
-    """File that is included, as ngspice would find it: beside the file, ``~`` expanded."""
-    name = directive["first"].strip("\"'")
-    return (path.parent / os.path.expandvars(os.path.expanduser(name))).resolve()
+def _target(name: str, folder: Path) -> Path:
+    """What a file in `folder` includes: beside it as for ngspice, ``~`` and ``$NAME`` expanded."""
+    return (folder / os.path.expandvars(os.path.expanduser(name.strip("\"'")))).resolve()
+
+
+def _wanted(directive: re.Match[str]) -> str:
+    """Section that is included; empty for all of a file."""
+    return (directive["second"] or "").lower() if directive["keyword"].lower() == "lib" else ""
+
+
+def _subcircuits(text: str) -> tuple[str, ...]:
+    return tuple(name.lower() for name in _SUBCIRCUIT.findall(text))
 
 
 def _read(path: Path) -> str:

@@ -61,7 +61,9 @@ class ProcessBackend:
     @staticmethod
     def _run_in(folder: Path, deck: Deck, time_limit: float) -> RawResult:
         (folder / "deck.cir").write_text(deck.text())
-        (folder / ".spiceinit").write_text(INIT_FILE)
+        models = installation.osdi_models()
+        commands = [f"osdi {model}\n" for model in models]
+        (folder / ".spiceinit").write_text("".join([INIT_FILE, *commands]))
         environment = {**os.environ, "HOME": str(folder), "OMP_THREAD_LIMIT": "1"}
         command = [installation.executable().path, "-b", "-r", "deck.raw", "deck.cir"]
         start = _children_cpu_seconds()
@@ -80,6 +82,9 @@ class ProcessBackend:
             return RawResult(Status.TIMEOUT, reason, Waveforms({}), False, time_limit, log)
         seconds = _children_cpu_seconds() - start
         log = _lines(done.stdout, done.stderr)
+        refusal = installation.osdi_refusal(installation.executable().path, log) if models else ""
+        if refusal:
+            raise installation.NgspiceNotFoundError(refusal)
         if done.returncode < 0:
             reason = f"ngspice died of signal {-done.returncode}"
             return RawResult(Status.CRASHED, reason, Waveforms({}), False, seconds, log)

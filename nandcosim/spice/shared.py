@@ -215,7 +215,10 @@ class SharedBackend:
     def features(cls) -> list[str]:
         """Compiled-in features as the library reports them."""
         with cls._lock:
-            text = " ".join(cls._ready().command("version -f"))
+            library = cls._ready()
+            text = " ".join(library.command("version -f"))
+            if not any("no such command" in line for line in library.command("osdi")):
+                text += " OSDI"  # which it does not list
         return [name for name in ("OpenMP", "KLU", "OSDI", "XSPICE", "CIDER") if name in text]
 
     # -------------------------------------------------------------- internals
@@ -233,7 +236,18 @@ class SharedBackend:
             # OpenMP's team start costs more than a small string's device evaluation, and
             # OMP_NUM_THREADS does not reach it: ngspice sets the number itself.
             cls._library.command("set num_threads=1")
+            cls._load_models(cls._library)
         return cls._library
+
+    @classmethod
+    def _load_models(cls, library: _Library) -> None:
+        for model in installation.osdi_models():
+            complaint = library.command(f"osdi {model}")
+            if complaint:
+                cls._recycle()
+                name = f"libngspice at {installation.shared_library().path}"
+                refusal = installation.osdi_refusal(name, complaint)
+                raise installation.NgspiceNotFoundError(refusal or complaint[-1])
 
     @classmethod
     def _recycle(cls) -> None:

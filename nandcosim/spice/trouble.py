@@ -23,6 +23,24 @@ _TELLING = re.compile(
     r"cannot|no job|no such",
     re.IGNORECASE,
 )
+#: Troubles of a foreign card, which ngspice words long or darkly -> plainer words.
+_PLAINER = (
+    (
+        re.compile(
+            r"line:\n(?P<element>m\S*)(?: \S+){4} (?P<model>\S+) (?P<size>w= *\S+ +l= *\S+).*\n"
+            r"could not find a valid modelname"
+        ),
+        "{element}: could not find a valid modelname: {model} is unknown, or no bin holds {size}",
+    ),
+    (
+        re.compile(r"unknown model type (?P<type>\S+)", re.IGNORECASE),
+        "unknown model type {type}; if it is compiled Verilog-A, --osdi loads it",
+    ),
+    (
+        re.compile(r"^(?P<element>n\S*) .*\nunknown device type", re.MULTILINE),
+        "{element} takes a compiled Verilog-A model, and this ngspice has no OSDI",
+    ),
+)
 #: What ngspice says after every trouble, whatever it was.
 _ECHOES = (
     "aren't any circuits",
@@ -45,6 +63,10 @@ def summarise(log: Sequence[str], deck: Deck | None = None) -> str:
         Quotes its line when ngspice gives only a number.
     """
     lines = [re.sub(r"^(stderr|stdout)\s?", "", line).strip() for line in log]
+    for pattern, words in _PLAINER:
+        match = pattern.search("\n".join(lines))
+        if match is not None:
+            return words.format_map({k: _plain_numbers(v) for k, v in match.groupdict().items()})
     for index, line in enumerate(lines):
         match = _LINE.search(line)
         if match is None:
@@ -64,6 +86,12 @@ def summarise(log: Sequence[str], deck: Deck | None = None) -> str:
         if _TELLING.search(line) and not any(echo in line.lower() for echo in _ECHOES)
     ]
     return telling[-1] if telling else ""
+
+
+def _plain_numbers(text: str) -> str:
+    """``w=    4.199999999999999e-07   l=30n`` as ``w=4.2e-07 l=30n``."""
+    number = r"= *(\d[\d.]*e[-+]\d+)(?= |$)"
+    return re.sub(number, lambda found: f"={float(found[1]):g}", re.sub(r" +", " ", text))
 
 
 def explained(reason: str, log: Sequence[str], deck: Deck | None = None) -> str:

@@ -11,7 +11,8 @@ from importlib import metadata
 from pathlib import Path
 
 from nandcosim.errors import NandcosimError
-from nandcosim.spice.installation import executable_version
+from nandcosim.spice.installation import executable_version, osdi_models
+from nandcosim.spice.netlists import digest
 
 __all__ = ["host", "versions"]
 
@@ -26,6 +27,8 @@ def versions() -> dict[str, str]:
             found[name] = metadata.version(name)
     with contextlib.suppress(NandcosimError):
         found["ngspice"] = executable_version()
+    for model in osdi_models():
+        found[f"osdi {Path(model).name}"] = digest(Path(model))
     commit = _git_commit()
     if commit:
         found["git"] = commit
