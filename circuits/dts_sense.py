@@ -8,120 +8,35 @@ bitline fell below the trip point before the strobe (D-NOVA sections 3.2 and 5.2
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import model_validator
 from PySpice.Spice.Netlist import Circuit as Netlist
 from scipy.optimize import brentq
 
 from circuits.chain import chain_files, new_netlist
 from circuits.levels import write_level_map
+from circuits.sensing import SENSE_KNOBS, SenseParams, add_sensing, known, sense_elements
 from circuits.string import SOURCE_LINE, THRESHOLD, StringParams, add_string, string_elements
 from nandcosim.errors import SimulationError
 from nandcosim.spice.circuit import (
     Circuit,
-    Knob,
     Marks,
     Response,
-    StopWhen,
     Transient,
-    parameter,
 )
-from nandcosim.spice.engine import Engine, full_knobs
+from nandcosim.spice.engine import Backend, Engine, full_knobs
+from nandcosim.spice.fast import FastModel
 from nandcosim.spice.measure import crossing, integral, value_at
-from nandcosim.spice.netlists import find_netlist
 from nandcosim.spice.result import Waveforms
 from nandcosim.spice.status import Status
 
 __all__ = ["DtsSense", "DtsSenseParams"]
 
 
-class DtsSenseParams(StringParams):
+class DtsSenseParams(StringParams, SenseParams):
     """Parameters of `DtsSense`."""
-
-    vdd: float = parameter(
-        0.8,
-        unit="V",
-        ge=0.3,
-        le=5.0,
-        meaning="supply, and precharge level of the bitline",
-        source="derived: twice the 0.40 V trip point; nominal supply of PTM-MG 14 nm",
-    )
-    v_trip: float = parameter(
-        0.4,
-        unit="V",
-        ge=0.01,
-        le=5.0,
-        meaning="bitline voltage whose crossing is timed",
-        source="stated: D-NOVA section 5.2",
-    )
-    c_bl: float = parameter(
-        200e-15,
-        unit="F",
-        ge=1e-15,
-        le=1e-11,
-        meaning="bitline capacitance, scaled domain",
-        source="assumed: large against the string's own, so that charge sharing is small",
-    )
-    t_pre: float = parameter(
-        2e-6,
-        unit="s",
-        ge=1e-9,
-        le=1e-4,
-        meaning="precharge time",
-        source="assumed: over ten time constants of the precharge transistor",
-    )
-    t_sense: float = parameter(
-        20e-6,
-        unit="s",
-        ge=1e-8,
-        le=1e-2,
-        meaning="from selecting the string to the strobe",
-        source="assumed: within the 24 us read margin that D-NOVA section 6.7 cites",
-    )
-    c_load: float = parameter(
-        5e-15,
-        unit="F",
-        ge=0.0,
-        le=1e-12,
-        meaning="load of the output buffer",
-        source="assumed: the sensing latch",
-    )
-    sense_path: str = parameter(
-        "sense_path",
-        unit="",
-        meaning="subcircuit of precharge, sense amplifier and buffer: a shipped name or a path",
-        source="assumed: see the file",
-    )
-    max_step: float = parameter(
-        1e-6,
-        unit="s",
-        ge=1e-10,
-        le=1e-3,
-        meaning="largest time step; a twentieth where the sense amplifier's output is measured",
-        source="derived: crossing time within 1e-3 of that at a 25th of it (tested)",
-    )
-
-    @model_validator(mode="after")
-    def _trips(self) -> DtsSenseParams:
-        if self.v_trip >= self.vdd:
-            raise ValueError(f"v_trip = {self.v_trip} V is not below vdd = {self.vdd} V")
-        return self
-
-
-@dataclass(frozen=True)
-class _Timing:
-    """Instants of one sense operation in s; precharge starts it."""
-
-    select: float
-    strobe: float
-
-    @classmethod
-    def of(cls, params: DtsSenseParams) -> _Timing:
-        return cls(params.t_pre, params.t_pre + params.t_sense)
 
 
 class DtsSense(Circuit):
@@ -133,8 +48,7 @@ class DtsSense(Circuit):
     knobs = (
         THRESHOLD,
         SOURCE_LINE,
-        Knob("sa_n", "V", "threshold mismatch of the sense inverter's nMOS"),
-        Knob("sa_p", "V", "threshold mismatch of the sense inverter's pMOS"),
+        *SENSE_KNOBS,
     )
     responses_declared = (
         Response("bit", "1", "output buffer at the strobe: 1 conducts (pass), 0 blocks"),
@@ -144,105 +58,75 @@ class DtsSense(Circuit):
         Response("v_strobe", "V", "bitline voltage at the strobe"),
         Response("e_sense", "J", "energy from the supply, precharge to strobe"),
     )
+    fast_responses = frozenset({"bit", "t_cross"})
 
     def build(
         self, params: DtsSenseParams, knobs: Mapping[str, np.ndarray] | None = None
     ) -> Netlist:
         knobs = full_knobs(self, params, knobs)
-        timing = _Timing.of(params)
-        edge = params.t_pre / 200
         netlist = new_netlist("dts_sense: multi-wordline sensing", params, params.sense_path)
-        ground = netlist.gnd
-        netlist.V("dd", "vdd", ground, params.vdd)
-        # precharge is active low; the string is selected as it ends
-        high, step = params.vdd, f"{timing.select!r} {edge!r} {edge!r} 1 2"
-        netlist.V("pch", "pch", ground, f"0 pulse(0 {high!r} {step})")
-        netlist.V("sel", "sel", ground, f"0 pulse(0 {params.v_pass!r} {step})")
-        netlist.C("bl", "bl", ground, params.c_bl)
-        netlist.X(
-            "sense",
-            find_netlist(params.sense_path, "cells", ".cir").stem,
-            "bl",
-            "out",
-            "pch",
-            "vdd",
-            mn=float(knobs["sa_n"][0]),
-            mp=float(knobs["sa_p"][0]),
-            cload=params.c_load,
-        )
+        add_sensing(netlist, params, knobs)
         add_string(netlist, params, knobs, "bl", "sel")
-        # The operation starts from a discharged bitline and string. The nodesets are only a
-        # first guess: without them one operating point in four needs gmin stepping.
-        guesses = [f".nodeset v(ch{index})=0" for index in range(params.cells + 1)]
-        netlist.raw_spice += "\n".join([".ic v(bl)=0", *guesses, ""])
         return netlist
 
     def elements(self, params: DtsSenseParams, knobs: Mapping[str, np.ndarray]) -> dict[str, float]:
-        values = string_elements(params, knobs)
-        values["v.xsense.vmn"] = float(knobs["sa_n"][0])
-        values["v.xsense.vmp"] = float(knobs["sa_p"][0])
-        return values
+        return string_elements(params, knobs) | sense_elements(knobs)
 
     def analysis(self, params: DtsSenseParams, wanted: frozenset[str] | None = None) -> Transient:
-        timing = _Timing.of(params)
+        strobe = params.t_pre + params.t_sense
         wanted = wanted or frozenset(r.name for r in self.responses_declared)
         # The bitline alone is smooth and lets the solver stride; what passes through the
         # sense amplifier switches in a fraction of that step.
         coarse = wanted <= {"bit", "t_cross", "v_strobe"}
         max_step = params.max_step if coarse else params.max_step / 20
-        # Once the output has risen and the bitline is below the trip point, the bit and the
-        # crossing times are known; the bitline only falls, so nothing takes them back. A
-        # mismatched sense amplifier may trip before the bitline is there: wait for both.
         decided = wanted <= {"bit", "t_cross", "t_out", "v_trip_out"}
-        known = StopWhen(
-            (
-                ("v(sel)", ">", 0.9 * params.v_pass),
-                ("v(out)", ">", 0.9 * params.vdd),
-                ("v(bl)", "<", 0.99 * params.v_trip),
-            )
-        )
         return Transient(
-            stop=timing.strobe,
-            step=timing.strobe / 200,
+            stop=strobe,
+            step=strobe / 200,
             max_step=max_step,
-            stop_when=known if decided else None,
+            stop_when=known(params) if decided else None,
         )
 
     def saved(self, params: DtsSenseParams) -> tuple[str, ...]:
         return ("v(bl)", "v(out)", "v(sel)", "v(pch)", "i(vdd)")
 
     def responses(self, waveforms: Waveforms, params: DtsSenseParams) -> dict[str, float]:
-        timing = _Timing.of(params)
+        select, strobe = params.t_pre, params.t_pre + params.t_sense
         time, bitline, out = waveforms.time, waveforms["v(bl)"], waveforms["v(out)"]
-        cross = crossing(time, bitline, params.v_trip, rising=False, after=timing.select)
-        rise = crossing(time, out, params.vdd / 2, rising=True, after=timing.select)
-        stopped = time[-1] < timing.strobe * (1 - 1e-9)
+        cross = crossing(time, bitline, params.v_trip, rising=False, after=select)
+        rise = crossing(time, out, params.vdd / 2, rising=True, after=select)
+        stopped = time[-1] < strobe * (1 - 1e-9)
         nan = float("nan")
         # a bitline that was not precharged says nothing about the string
-        charged = value_at(time, bitline, timing.select) > 0.9 * params.vdd
+        charged = value_at(time, bitline, select) > 0.9 * params.vdd
         power = -params.vdd * waveforms["i(vdd)"]
         return {
             "bit": float(out[-1] > params.vdd / 2) if charged else nan,
-            "t_cross": cross - timing.select,
-            "t_out": rise - timing.select,
+            "t_cross": cross - select,
+            "t_out": rise - select,
             "v_trip_out": nan if np.isnan(rise) else value_at(time, bitline, rise),
             "v_strobe": nan if stopped else float(bitline[-1]),
             "e_sense": nan if stopped else integral(time, power),
         }
 
     def marks(self, params: DtsSenseParams) -> Marks:
-        timing = _Timing.of(params)
+        select, strobe = params.t_pre, params.t_pre + params.t_sense
         return Marks(
-            instants={"precharge": 0.0, "select": timing.select, "strobe": timing.strobe},
+            instants={"precharge": 0.0, "select": select, "strobe": strobe},
             levels={"trip point": params.v_trip},
         )
 
     def measures(self, params: DtsSenseParams) -> tuple[str, ...]:
-        select = _Timing.of(params).select
+        select = params.t_pre
         return (
             f".meas tran t_bitline when v(bl)={params.v_trip!r} fall=1 td={select!r}",
             f".meas tran t_cross param='t_bitline-{select!r}'",
         )
+
+    def fast(self, params: DtsSenseParams, backend: Backend) -> FastModel | None:
+        from circuits.fast_string import fast_string  # needs Numba
+
+        return fast_string(params, backend)
 
     def files(self, params: Any) -> tuple[str, ...]:
         return chain_files(params, params.sense_path)

@@ -104,5 +104,9 @@ def status_lines(found: Mapping[str, Any]) -> str:
     head = f"{found['path']}: {found['circuit']}, {done} of {total} samples done"
     lines = [f"{head} ({100 * found['fraction_done']:.3g} %), {found['failed']} failed"]
     lines += [f"  {name:<20} {count}" for name, count in found["counts"].items() if count]
+    if "engines" in found:
+        made = ", ".join(f"{name} {count}" for name, count in found["engines"].items() if count)
+        lines.append(f"  engines: {made or 'none yet'}")
+        lines.append(f"  blocks in which the fast engine disagreed: {found['disagreements']}")
     lines += [f"  {count} x {reason}" for reason, count in found["reasons"].items()]
     return "\n".join(lines)

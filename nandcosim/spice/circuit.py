@@ -22,7 +22,8 @@ from nandcosim.errors import InputError
 if TYPE_CHECKING:
     from PySpice.Spice.Netlist import Circuit as Netlist
 
-    from nandcosim.spice.engine import Engine
+    from nandcosim.spice.engine import Backend, Engine
+    from nandcosim.spice.fast import FastModel
     from nandcosim.spice.result import Waveforms
 
 __all__ = [
@@ -275,6 +276,8 @@ class Circuit(ABC):
     Params: ClassVar[type[Params]]
     knobs: ClassVar[tuple[Knob, ...]]
     responses_declared: ClassVar[tuple[Response, ...]]
+    #: Names of the responses that `fast` gives; empty where there is no fast model.
+    fast_responses: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def build(self, params: Any, knobs: Mapping[str, np.ndarray] | None = None) -> Netlist:
@@ -320,6 +323,10 @@ class Circuit(ABC):
             If the circuit has nothing to calibrate.
         """
         raise InputError(f"{self.name} has nothing to calibrate")
+
+    def fast(self, params: Any, backend: Backend) -> FastModel | None:
+        """A fast model of the circuit, what it needs measured with `backend`; None: has none."""
+        return None
 
     def files(self, params: Any) -> tuple[str, ...]:
         """Paths of the netlist files the deck includes, for the digest of a sweep."""

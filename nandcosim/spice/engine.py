@@ -11,6 +11,7 @@ import numpy as np
 from nandcosim.errors import InputError
 from nandcosim.spice.circuit import Circuit
 from nandcosim.spice.deck import Deck, build_deck
+from nandcosim.spice.fast import FastModel
 from nandcosim.spice.process import ProcessBackend
 from nandcosim.spice.result import RawResult, Waveforms
 from nandcosim.spice.shared import SharedBackend
@@ -32,6 +33,8 @@ class Backend(Protocol):
     ) -> RawResult: ...
 
     def close(self) -> None: ...
+
+    def version(self) -> str: ...
 
 
 BACKENDS: dict[str, type[SharedBackend] | type[ProcessBackend]] = {
@@ -115,6 +118,10 @@ class Engine:
             deck = build_deck(circuit, params, knobs, wanted)
             raw = self._backend.run(deck, None, self._time_limit)
         return measure(circuit, params, raw, wanted)
+
+    def fast(self, circuit: Circuit, params: Any) -> FastModel | None:
+        """The circuit's fast model, if it has one; ngspice measures what it needs."""
+        return circuit.fast(params, self._backend)
 
     def close(self) -> None:
         """Release the backend."""

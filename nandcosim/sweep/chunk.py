@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,18 @@ import numpy as np
 if TYPE_CHECKING:
     from nandcosim.spice.engine import BackendName
 
-__all__ = ["Chunk", "ChunkResult", "Job"]
+__all__ = ["Chunk", "ChunkResult", "EngineUsed", "Job"]
+
+
+class EngineUsed(IntEnum):
+    """What made a sample; the values are part of the store's format."""
+
+    NGSPICE = 0
+    FAST = 1
+    BOTH = 2
+    """Audited: the value recorded is that of ngspice."""
+    FALLBACK = 3
+    """ngspice, because the fast engine disagrees in the block of the sample."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +47,25 @@ class Chunk:
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """Outcome of the samples of a `Chunk`, all of shape (len(samples),)."""
+    """Outcome of the samples of a `Chunk`, all of shape (len(samples),).
+
+    Attributes
+    ----------
+    status : ndarray of int8
+    reason : list of str
+    responses : dict of str to ndarray
+    engine : ndarray of int8 or None
+        `EngineUsed`; None where the sweep knows ngspice only, or only ran failures again.
+    deviations : dict of str to ndarray
+        Of audited samples what the fast engine gave, less what ngspice gave; infinite where
+        only one of them found a value.
+    """
 
     status: np.ndarray
     reason: list[str]
     responses: dict[str, np.ndarray]
+    engine: np.ndarray | None = None
+    deviations: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from nandcosim.progress import Progress, ProgressCallback, show_progress
 from nandcosim.spice.deck import OPTIONS
 from nandcosim.spice.engine import BACKENDS, BackendName
 from nandcosim.spice.status import Status
-from nandcosim.sweep.chunk import Chunk, ChunkResult, Job
+from nandcosim.sweep.chunk import Chunk, ChunkResult, EngineUsed, Job
 from nandcosim.sweep.parse import load_spec
 from nandcosim.sweep.provenance import host
 from nandcosim.sweep.registry import load_circuit
@@ -49,6 +49,8 @@ from nandcosim.sweep.worker import (
 )
 
 __all__ = ["run_sweep"]
+
+log = logging.getLogger(__name__)
 
 #: Chunks in flight for every worker: one that runs and one that waits.
 CHUNKS_PER_WORKER = 2
@@ -279,6 +281,15 @@ class _Run:
 
     def _write(self, chunk: Chunk, result: ChunkResult) -> None:
         self.store.write(chunk, result)
+        if result.engine is not None and (result.engine == EngineUsed.FALLBACK).any():
+            log.warning(
+                "grid point %d, samples %d to %d: the fast engine disagrees with ngspice, "
+                "which ran %d of them",
+                chunk.point,
+                chunk.start,
+                chunk.stop - 1,
+                int((result.engine != EngineUsed.FAST).sum()),
+            )
         self.attempts.pop(chunk, None)
         self.done += len(chunk.samples)
         self.failed += int((result.status != Status.OK).sum())

@@ -42,7 +42,10 @@ from nandcosim.wording import first_mistake, readable, suggestion, unknown_key, 
 __all__ = ["load_spec", "parse_spec"]
 
 #: Names of the store that an axis must not take.
-RESERVED_NAMES = ("sample", "status", "reason")
+RESERVED_NAMES = ("sample", "status", "reason", "engine")
+
+#: Share of samples that the fast engine runs in both.
+DEFAULT_AUDIT = 0.01
 
 #: Largest number of scores (samples x dimensions) of one Latin hypercube design,
 #: which must be held in memory as a whole: 2**27 doubles are 1 GiB.
@@ -63,6 +66,8 @@ class _SpecFile(BaseModel):
     parameters: dict[str, Any] = Field(default_factory=dict)
     axes: dict[str, Any] = Field(default_factory=dict)
     random: list[RandomVariable] = Field(default_factory=list)
+    engine: Literal["ngspice", "fast"] = "ngspice"
+    audit: float | None = Field(default=None, gt=0, le=1)
 
 
 class _Linspace(BaseModel):
@@ -165,13 +170,38 @@ class _Checker:
             axes=axes,
             units={name: self.axis_units[name] for name in axes},
             random=random,
+            engine=self.file.engine,
+            audit=DEFAULT_AUDIT if self.file.audit is None else self.file.audit,
         )
+        self._check_engine(spec)
         for point in checked_points(spec.grid_shape):
             self._check_point(spec, point)
         return spec
 
     def _error(self, key: str, text: str) -> InputError:
         return InputError(f"{self.where}: {key}: {text}")
+
+    def _check_engine(self, spec: SweepSpec) -> None:
+        """The fast model must give all that is asked for, at fixed circuit parameters."""
+        if spec.engine == "ngspice":
+            if self.file.audit is not None:
+                raise self._error("audit", "is for engine = 'fast' only")
+            return
+        able = sorted(self.circuit.fast_responses)
+        if not able:
+            raise self._error("engine", f"found 'fast', {spec.circuit!r} has no fast model")
+        for name in spec.responses:
+            if name not in able:
+                raise self._error(
+                    "responses", f"found {name!r}, allowed with engine = 'fast': {', '.join(able)}"
+                )
+        for i, entry in enumerate(spec.random):
+            if entry.target in self.fields:
+                raise self._error(
+                    f"random[{i}].target",
+                    f"found {entry.target!r}, allowed with engine = 'fast': "
+                    f"{', '.join(self.knobs)}",
+                )
 
     def _responses(self) -> tuple[str, ...]:
         declared = [response.name for response in self.circuit.responses_declared]

@@ -14,8 +14,9 @@ import numpy as np
 from pydantic import ValidationError
 
 from nandcosim.errors import MissingExtraError
-from nandcosim.spice.circuit import Circuit
+from nandcosim.spice.circuit import Circuit, Params
 from nandcosim.spice.engine import BackendName, Engine
+from nandcosim.spice.fast import FastModel
 from nandcosim.spice.installation import NgspiceNotFoundError
 from nandcosim.spice.status import Status
 from nandcosim.sweep.chunk import ChunkResult, Job
@@ -23,7 +24,7 @@ from nandcosim.sweep.registry import load_circuit
 from nandcosim.sweep.sampling import draw
 from nandcosim.sweep.spec import SweepSpec
 
-__all__ = ["SampleResult", "collect", "parsed", "simulate_sample"]
+__all__ = ["SampleResult", "collect", "fast_model", "parsed", "simulate_sample"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class SampleResult:
 
 
 _engines: dict[tuple[str, float], Engine] = {}
+_fast: dict[tuple[type[Circuit], Params], FastModel | None] = {}
 
 
 def simulate_sample(spec: SweepSpec, circuit: Circuit, job: Job, k: int) -> SampleResult:
@@ -63,6 +65,16 @@ def simulate_sample(spec: SweepSpec, circuit: Circuit, job: Job, k: int) -> Samp
         _close_engine()
         return SampleResult(_status_of(error), _describe(error), {})
     return SampleResult(outcome.status, outcome.reason, outcome.responses)
+
+
+def fast_model(circuit: Circuit, params: Params, job: Job) -> FastModel | None:
+    """The circuit's fast model at `params`; ngspice measures what is not in the cache."""
+    key = (type(circuit), params)
+    if key not in _fast:
+        model = _engine(job.backend, job.time_limit).fast(circuit, params)
+        _fast.clear()  # the samples of a chunk share it, the next chunk's may too
+        _fast[key] = model
+    return _fast[key]
 
 
 def collect(spec: SweepSpec, results: list[SampleResult]) -> ChunkResult:

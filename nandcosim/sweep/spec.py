@@ -101,6 +101,10 @@ class SweepSpec(BaseModel):
     units : dict
         Unit of every axis (``""`` for text).
     random : tuple of RandomVariable
+    engine : str
+        ``ngspice``, or ``fast``: the circuit's fast model, audited.
+    audit : float
+        Share of samples that ``fast`` also runs in ngspice.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -115,6 +119,13 @@ class SweepSpec(BaseModel):
     axes: dict[str, tuple[Scalar, ...]]
     units: dict[str, str]
     random: tuple[RandomVariable, ...]
+    engine: Literal["ngspice", "fast"] = "ngspice"
+    audit: float = 0.01
+
+    @property
+    def block(self) -> int:
+        """Consecutive samples of a grid point that share one audited sample."""
+        return min(round(1.0 / self.audit), self.samples)
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -143,8 +154,12 @@ class SweepSpec(BaseModel):
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dict in a fixed order, absent values left out."""
-        return self.model_dump(mode="json", exclude_none=True)
+        """Plain dict in a fixed order, absent values left out.
+
+        So is the default engine: a sweep from before there was another keeps its digest.
+        """
+        default = {"engine", "audit"} if self.engine == "ngspice" else None
+        return self.model_dump(mode="json", exclude_none=True, exclude=default)
 
     def canonical_json(self) -> str:
         """The one text of this sweep."""

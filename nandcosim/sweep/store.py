@@ -2,7 +2,9 @@
 
 Layout. The dimensions are the sweep's axes, then ``sample``. Variables: ``status``
 (int8, see `nandcosim.spice.status.Status`), ``reason`` (text, empty where there is
-nothing to say) and one float64 variable a response. A chunk is one grid point times
+nothing to say) and one float64 variable a response. A sweep with the fast engine also has
+``engine`` (int8, see `nandcosim.sweep.chunk.EngineUsed`) and one float64 variable
+``audit_<response>`` a response. A chunk is one grid point times
 up to ``chunk`` samples.
 
 Order of writing. A chunk's responses and reasons are written first and its status
@@ -34,9 +36,9 @@ import zarr
 import zarr.errors
 
 from nandcosim.errors import InputError, NandcosimError
-from nandcosim.spice.circuit import Circuit
+from nandcosim.spice.circuit import Circuit, Response
 from nandcosim.spice.status import Status
-from nandcosim.sweep.chunk import Chunk, ChunkResult
+from nandcosim.sweep.chunk import Chunk, ChunkResult, EngineUsed
 from nandcosim.sweep.spec import SweepSpec, base_params, checked_points
 
 __all__ = ["SweepStore", "open_store", "status", "store_digest"]
@@ -90,7 +92,7 @@ class SweepStore(os.PathLike[str]):
         """
         if path.exists():
             raise InputError(f"{path}: exists already")
-        chunk = _chunk_length(spec) if chunk is None else min(chunk, spec.samples)
+        chunk = _whole_blocks(_chunk_length(spec) if chunk is None else chunk, spec)
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,7 +131,7 @@ class SweepStore(os.PathLike[str]):
                 f"this version reads format {FORMAT}"
             )
         spec = SweepSpec.model_validate_json(str(attributes["spec"]))
-        lost = [name for name in ("status", "reason", *spec.responses) if name not in group]
+        lost = [name for name in _array_names(spec) if name not in group]
         if lost:
             raise InputError(f"{path}: the store is damaged, its array {lost[0]!r} is missing")
         return cls(path, group, spec)
@@ -211,7 +213,7 @@ class SweepStore(os.PathLike[str]):
         """SHA-256 over spec, netlist digests and all data; independent of chunking and time."""
         total = hashlib.sha256(self.spec.canonical_json().encode())
         total.update(json.dumps(self.attributes["netlists"], sort_keys=True).encode())
-        for name in ("status", "reason", *self.spec.responses):
+        for name in _array_names(self.spec):
             array = self._array(name)
             total.update(name.encode())
             for slab in self._slabs():
@@ -240,6 +242,20 @@ class SweepStore(os.PathLike[str]):
             "fraction_done": done / total,
             "counts": counts,
             "reasons": self._reason_counts(codes),
+            **self._engine_counts(codes),
+        }
+
+    def _engine_counts(self, codes: np.ndarray) -> dict[str, Any]:
+        """Samples of each engine, and the blocks in which the fast one disagreed."""
+        if self.spec.engine == "ngspice":
+            return {}
+        used = np.asarray(self._array("engine")[...]).reshape(codes.shape)
+        done = codes != Status.NOT_RUN
+        starts = np.arange(0, self.spec.samples, self.spec.block)
+        fell_back = np.logical_or.reduceat(done & (used == EngineUsed.FALLBACK), starts, axis=1)
+        return {
+            "engines": {e.name.lower(): int((used[done] == e).sum()) for e in EngineUsed},
+            "disagreements": int(fell_back.sum()),
         }
 
     def _reason_counts(self, codes: np.ndarray) -> dict[str, int]:
@@ -266,6 +282,10 @@ class SweepStore(os.PathLike[str]):
             status_array[place] = codes
         for name in self.spec.responses:
             self._overlay(name, place, inside, result.responses[name])
+        if result.engine is not None:
+            self._overlay("engine", place, inside, result.engine)
+        for name, values in result.deviations.items():
+            self._overlay(_audit(name), place, inside, values)
         self._overlay("reason", place, inside, np.array(result.reason, dtype=object))
         codes[inside] = result.status
         status_array[place] = codes
@@ -349,8 +369,26 @@ def status(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _chunk_length(spec: SweepSpec) -> int:
     total = spec.points * spec.samples
     chunk = min(max(total // FEWEST_CHUNKS, MIN_CHUNK), USUAL_CHUNK)
-    chunk = max(chunk, min(total // MOST_CHUNKS, MAX_CHUNK))
+    return max(chunk, min(total // MOST_CHUNKS, MAX_CHUNK))
+
+
+def _whole_blocks(chunk: int, spec: SweepSpec) -> int:
+    """A chunk's length such that an audited sample is in the chunk of its block."""
+    if spec.engine == "fast":
+        chunk = spec.block * max(1, round(chunk / spec.block))
     return min(chunk, spec.samples)
+
+
+def _array_names(spec: SweepSpec) -> tuple[str, ...]:
+    """Arrays of a store, in the order of its digest."""
+    names = ("status", "reason", *spec.responses)
+    if spec.engine == "ngspice":
+        return names
+    return (*names, "engine", *map(_audit, spec.responses))
+
+
+def _audit(response: str) -> str:
+    return f"audit_{response}"
 
 
 def _declare_arrays(group: zarr.Group, spec: SweepSpec, circuit: Circuit, chunk: int) -> None:
@@ -384,8 +422,37 @@ def _declare_arrays(group: zarr.Group, spec: SweepSpec, circuit: Circuit, chunk:
         group.create_array(
             name, dtype="float64", fill_value=float("nan"), attributes=attributes, **common
         )
+    if spec.engine == "fast":
+        _declare_engine(group, spec, declared, common)
     for name, values in spec.axes.items():
         _declare_coordinate(group, name, values, spec.units[name], circuit)
+
+
+def _declare_engine(
+    group: zarr.Group,
+    spec: SweepSpec,
+    declared: Mapping[str, Response],
+    common: Mapping[str, Any],
+) -> None:
+    group.create_array(
+        "engine",
+        dtype="int8",
+        fill_value=int(EngineUsed.NGSPICE),
+        attributes={
+            "long_name": "what made the sample",
+            "flag_values": [int(each) for each in EngineUsed],
+            "flag_meanings": " ".join(each.name.lower() for each in EngineUsed),
+        },
+        **common,
+    )
+    for name in spec.responses:
+        attributes: dict[str, Any] = {
+            "units": declared[name].unit,
+            "long_name": f"fast engine less ngspice, of audited samples: {declared[name].meaning}",
+        }
+        group.create_array(
+            _audit(name), dtype="float64", fill_value=float("nan"), attributes=attributes, **common
+        )
 
 
 def _declare_coordinate(

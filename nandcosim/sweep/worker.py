@@ -14,10 +14,11 @@ from dataclasses import replace
 from distributed import Worker, WorkerPlugin
 
 from nandcosim.spice.engine import BackendName
+from nandcosim.sweep.audited import run_chunk
 from nandcosim.sweep.chunk import ChunkResult, Job
 from nandcosim.sweep.isolated import simulate_isolated
 from nandcosim.sweep.provenance import versions
-from nandcosim.sweep.simulation import SampleResult, collect, parsed, simulate_sample
+from nandcosim.sweep.simulation import SampleResult, parsed, simulate_sample
 
 __all__ = [
     "THREAD_LIMITS",
@@ -43,32 +44,36 @@ _library_is_dead = threading.Event()
 
 
 def simulate_chunk(job: Job) -> ChunkResult:
-    """Run the samples of a chunk in this process.
+    """Run the samples of a chunk in this process."""
+    with _turn:
+        return run_chunk(job, _simulate_here)
+
+
+def _simulate_here(job: Job) -> list[SampleResult]:
+    """Run samples with ngspice in this process.
 
     A library that no longer answers (native code that ignores its time limit) cannot
     be replaced within a process: from then on the samples run in child processes.
     """
     spec, circuit = parsed(job.spec)
     results: list[SampleResult] = []
-    with _turn:
-        for k in job.chunk.samples:
-            if _library_is_dead.is_set():
-                break
-            result = simulate_sample(spec, circuit, job, k)
-            if not result.was_tried(job.backend):
-                _library_is_dead.set()
-                break
-            results.append(result)
+    for k in job.chunk.samples:
+        if _library_is_dead.is_set():
+            break
+        result = simulate_sample(spec, circuit, job, k)
+        if not result.was_tried(job.backend):
+            _library_is_dead.set()
+            break
+        results.append(result)
     rest = job.chunk.samples[len(results) :]
     if rest:
         results += simulate_isolated(replace(job, chunk=replace(job.chunk, samples=rest)))
-    return collect(spec, results)
+    return results
 
 
 def simulate_chunk_isolated(job: Job) -> ChunkResult:
     """Run the samples of a chunk in child processes; a death costs one sample."""
-    spec, _ = parsed(job.spec)
-    return collect(spec, simulate_isolated(job))
+    return run_chunk(job, simulate_isolated)
 
 
 def worker_versions(backend: BackendName) -> dict[str, str]:

@@ -14,9 +14,14 @@ import xarray as xr
 
 import nandcosim
 from nandcosim.errors import InputError
+from nandcosim.tables.cam_string import fit_cam_string
+from nandcosim.tables.cim_string import fit_cim_string
 from nandcosim.tables.dts_sense import fit_dts_sense
+from nandcosim.tables.engines import engine_audit
 from nandcosim.tables.generic import fit_responses
+from nandcosim.tables.page_read import fit_page_read
 from nandcosim.tables.samples import Samples, open_samples
+from nandcosim.tables.sense_amp import fit_sense_amp
 from nandcosim.tables.table import FORMAT, CalibrationTable
 
 __all__ = ["FITS", "MAX_FAILED", "fit"]
@@ -24,7 +29,13 @@ __all__ = ["FITS", "MAX_FAILED", "fit"]
 log = logging.getLogger(__name__)
 
 #: What a circuit's table holds. Other circuits get the summary of `fit_responses`.
-FITS: dict[str, Callable[[Samples], xr.Dataset]] = {"dts_sense": fit_dts_sense}
+FITS: dict[str, Callable[[Samples], xr.Dataset]] = {
+    "cam_string": fit_cam_string,
+    "cim_string": fit_cim_string,
+    "dts_sense": fit_dts_sense,
+    "page_read": fit_page_read,
+    "sense_amp": fit_sense_amp,
+}
 
 #: Largest fraction of failed samples that a fit accepts unless asked otherwise.
 MAX_FAILED = 0.05
@@ -126,6 +137,9 @@ def _provenance(samples: Samples) -> dict[str, Any]:
         "versions": distinct,
         "status_counts": samples.status_counts(),
     }
+    audit = engine_audit(samples.store)
+    if audit:
+        nested["fast_engine"] = audit
     return {
         "nandcosim_table": FORMAT,
         "circuit": samples.circuit,

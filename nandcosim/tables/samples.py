@@ -19,7 +19,7 @@ from nandcosim.spice.status import Status
 __all__ = ["Samples", "open_samples"]
 
 #: Variables of a store that are no response.
-BOOKKEEPING = ("status", "reason")
+BOOKKEEPING = ("status", "reason", "engine")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class Samples:
     @property
     def response_names(self) -> tuple[str, ...]:
         """Names of the responses."""
-        return tuple(str(name) for name in self.store.data_vars if name not in BOOKKEEPING)
+        names = map(str, self.store.data_vars)
+        return tuple(n for n in names if n not in BOOKKEEPING and not n.startswith("audit_"))
 
     @property
     def paired(self) -> bool:
