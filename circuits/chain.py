@@ -6,29 +6,20 @@ netlist pieces. Which cells are driven, and how, is each circuit's own matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from PySpice.Spice.Netlist import Circuit as Netlist
 
-from nandcosim.spice.circuit import Params, parameter
-from nandcosim.spice.netlists import find_netlist, netlist_files, read_netlist
+from circuits.card import CardParams, card_files, card_netlist
+from nandcosim.spice.circuit import parameter
+from nandcosim.spice.netlists import find_netlist
 
 __all__ = ["ChainParams", "LevelParams", "add_chain", "chain_files", "new_netlist", "shift_source"]
 
-#: Process corners as parameters of the shipped card (assumed: +-25 mV, -+8 % mobility).
-CORNERS: dict[str, dict[str, float]] = {
-    "tt": {"dvthn": 0.0, "dvthp": 0.0, "mobn": 1.0, "mobp": 1.0},
-    "ss": {"dvthn": 0.025, "dvthp": 0.025, "mobn": 0.92, "mobp": 0.92},
-    "ff": {"dvthn": -0.025, "dvthp": -0.025, "mobn": 1.08, "mobp": 1.08},
-    "sf": {"dvthn": 0.025, "dvthp": -0.025, "mobn": 0.92, "mobp": 1.08},
-    "fs": {"dvthn": -0.025, "dvthp": 0.025, "mobn": 1.08, "mobp": 0.92},
-}
 
-
-class ChainParams(Params):
+class ChainParams(CardParams):
     """Physical parameters of a string."""
 
     cells: int = parameter(
@@ -46,32 +37,6 @@ class ChainParams(Params):
         le=10.0,
         meaning="voltage of unselected wordlines and select lines",
         source="stated: D-NOVA section 5.2",
-    )
-    corner: Literal["tt", "ss", "ff", "sf", "fs"] = parameter(
-        "tt",
-        unit="",
-        meaning="process corner, nMOS then pMOS: typical, slow, fast",
-        source="assumed: 25 mV and 8 % mobility a corner",
-    )
-    temperature: float = parameter(
-        27.0,
-        unit="degC",
-        ge=-55.0,
-        le=150.0,
-        meaning="temperature of all devices",
-        source="assumed: the card's nominal",
-    )
-    card: str = parameter(
-        "planar16lp",
-        unit="",
-        meaning="model card with cell, nper, pper: a shipped name or a path",
-        source="sourced: PTM 16 nm LP, see the file",
-    )
-    section: str = parameter(
-        "",
-        unit="",
-        meaning="section of a card that is a library (.lib NAME ... .endl); none if empty",
-        source="assumed: the shipped cards have none",
     )
     cell: str = parameter(
         "nand_cell",
@@ -188,32 +153,15 @@ def new_netlist(title: str, params: ChainParams, *subcircuits: str) -> Netlist:
     *subcircuits : str
         Further subcircuits, shipped names or paths.
     """
-    netlist = Netlist(title)
-    for name, value in CORNERS[params.corner].items():
-        netlist.parameter(name, repr(value))
-    # Inlined, so that the deck is complete on its own and its digest covers the files.
-    card = read_netlist(_card(params), params.section)
-    texts = [card, *map(read_netlist, _cells(params, subcircuits))]
-    netlist.raw_spice = "\n".join(text.rstrip() for text in texts) + "\n"
-    return netlist
+    return card_netlist(title, params, params.cell, params.select, *subcircuits)
 
 
 def chain_files(params: ChainParams, *subcircuits: str) -> tuple[str, ...]:
     """Files that `new_netlist` inlines or includes, and the level map where it decides."""
-    paths = list(netlist_files(_card(params), params.section))
-    paths += [file for cell in _cells(params, subcircuits) for file in netlist_files(cell)]
+    files = card_files(params, params.cell, params.select, *subcircuits)
     if isinstance(params, LevelParams) and params.v_boundary is None:
-        paths.append(find_netlist(params.levels, "models", ".levels.toml"))
-    return tuple(map(str, paths))
-
-
-def _card(params: ChainParams) -> Path:
-    return find_netlist(params.card, "models", ".lib")
-
-
-def _cells(params: ChainParams, subcircuits: Iterable[str]) -> list[Path]:
-    names = (params.cell, params.select, *subcircuits)
-    return [find_netlist(name, "cells", ".cir") for name in names]
+        files += (str(find_netlist(params.levels, "models", ".levels.toml")),)
+    return files
 
 
 def add_chain(

@@ -12,18 +12,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from pydantic import model_validator
 from PySpice.Spice.Netlist import Circuit as Netlist
 
-from circuits.chain import CORNERS
-from nandcosim.spice.circuit import Circuit, Knob, Marks, Params, Response, Transient, parameter
+from circuits.card import CardParams, card_files, card_netlist
+from nandcosim.spice.circuit import Circuit, Knob, Marks, Response, Transient, parameter
 from nandcosim.spice.engine import full_knobs
 from nandcosim.spice.measure import crossing, integral, value_at
-from nandcosim.spice.netlists import find_netlist, netlist_files, read_netlist
+from nandcosim.spice.netlists import find_netlist
 from nandcosim.spice.result import Waveforms
 
 __all__ = ["SenseAmp", "SenseAmpParams", "pelgrom"]
@@ -43,7 +41,7 @@ STEP_CONTROL = ".options chgtol=1e-16 trtol=1"
 HOLD = 10.0
 
 
-class SenseAmpParams(Params):
+class SenseAmpParams(CardParams):
     """Parameters of `SenseAmp`."""
 
     overdrive: float = parameter(
@@ -190,32 +188,6 @@ class SenseAmpParams(Params):
         meaning="how long the latch is open",
         source="assumed: long against the delay at 1 mV of overdrive",
     )
-    corner: Literal["tt", "ss", "ff", "sf", "fs"] = parameter(
-        "tt",
-        unit="",
-        meaning="process corner, nMOS then pMOS: typical, slow, fast",
-        source="assumed: 25 mV and 8 % mobility a corner",
-    )
-    temperature: float = parameter(
-        27.0,
-        unit="degC",
-        ge=-55.0,
-        le=150.0,
-        meaning="temperature of all devices",
-        source="assumed: the card's nominal",
-    )
-    card: str = parameter(
-        "planar16lp",
-        unit="",
-        meaning="model card with nper and pper: a shipped name or a path",
-        source="sourced: PTM 16 nm LP, see the file",
-    )
-    section: str = parameter(
-        "",
-        unit="",
-        meaning="section of a card that is a library (.lib NAME ... .endl); none if empty",
-        source="assumed: the shipped cards have none",
-    )
     page_buffer: str = parameter(
         "page_buffer",
         unit="",
@@ -325,13 +297,8 @@ class SenseAmp(Circuit):
         values = self.elements(params, full_knobs(self, params, knobs))
         timing = _Timing.of(params)
         high = params.vdd
-        netlist = Netlist("sense_amp: page buffer of one bitline")
-        for name, value in CORNERS[params.corner].items():
-            netlist.parameter(name, repr(value))
-        card, page_buffer = _paths(params)
-        texts = (read_netlist(card, params.section), read_netlist(page_buffer))
-        lines = [*(text.rstrip() for text in texts), STEP_CONTROL, ""]
-        netlist.raw_spice = "\n".join(lines)
+        netlist = card_netlist("sense_amp: page buffer of one bitline", params, params.page_buffer)
+        netlist.raw_spice += f"{STEP_CONTROL}\n"
         ground = netlist.gnd
         netlist.V("dd", "vdd", ground, high)
         # The bitline's driver conducts while v(hold) is 1, at the voltage v(level).
@@ -356,7 +323,7 @@ class SenseAmp(Circuit):
         netlist.V("stb", "stb", ground, f"{high!r} pwl({' '.join(levels)})")
         netlist.X(
             "pb",
-            page_buffer.stem,
+            find_netlist(params.page_buffer, "cells", ".cir").stem,
             "bl",
             "out",
             "pch",
@@ -437,17 +404,7 @@ class SenseAmp(Circuit):
         )
 
     def files(self, params: SenseAmpParams) -> tuple[str, ...]:
-        card, page_buffer = _paths(params)
-        files = (*netlist_files(card, params.section), *netlist_files(page_buffer))
-        return tuple(map(str, files))
-
-
-def _paths(params: SenseAmpParams) -> tuple[Path, Path]:
-    """The card and the page buffer's subcircuit."""
-    return (
-        find_netlist(params.card, "models", ".lib"),
-        find_netlist(params.page_buffer, "cells", ".cir"),
-    )
+        return card_files(params, params.page_buffer)
 
 
 def _steps(*levels: tuple[float, float]) -> list[str]:
