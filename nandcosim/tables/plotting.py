@@ -302,7 +302,10 @@ def _draw_quantity(panel: Axes, dataset: xr.Dataset, name: str) -> None:
             linewidth=0.8,
             label=label,
         )
-    panel.set(xlabel=_label(quantity[axis], axis), ylabel=f"{name} [{unit}]")
+    shown = name.replace("_", " ")
+    panel.set(
+        xlabel=_label(quantity[axis], axis), ylabel=shown if unit == "1" else f"{shown} [{unit}]"
+    )
     if quantity.ndim > 1:
         panel.legend(frameon=False, fontsize=8)
 
