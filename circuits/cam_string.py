@@ -143,6 +143,16 @@ class CamString(Circuit):
             },
         }
 
+    def measures(self, params: CamStringParams) -> tuple[str, ...]:
+        return tuple(
+            line
+            for query in range(params.codes)
+            for line in (
+                f".meas dc into_q{query} find i(vbl) at={query}",
+                f".meas dc i_q{query} param='-into_q{query}'",
+            )
+        )
+
     def files(self, params: Any) -> tuple[str, ...]:
         return chain_files(params)
 

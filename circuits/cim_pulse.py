@@ -168,6 +168,19 @@ class CimPulse(Circuit):
             "i_last": float(currents[0, -1]),
         }
 
+    def measures(self, params: CimPulseParams) -> tuple[str, ...]:
+        # one step before a pulse's end: .meas interpolates, and the next point is another pulse's
+        step = self.analysis(params).max_step
+        ends = {"first": params.starts[1], "last": params.starts[-1]}
+        return tuple(
+            line
+            for pulse, end in ends.items()
+            for line in (
+                f".meas tran into_{pulse} find i(vbla) at={float(end - step)!r}",
+                f".meas tran i_{pulse} param='-into_{pulse}'",
+            )
+        )
+
     def marks(self, params: CimPulseParams) -> Marks:
         starts = enumerate(params.starts[:-1], start=1)
         return Marks(instants={f"pulse {pulse}": float(start) for pulse, start in starts})

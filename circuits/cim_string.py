@@ -233,6 +233,16 @@ class CimString(Circuit):
         current = -waveforms["i(vbl)"]
         return {f"i_x{x}": float(i) for x, i in zip(INPUTS, current, strict=True)}
 
+    def measures(self, params: CimStringParams) -> tuple[str, ...]:
+        return tuple(
+            line
+            for x in INPUTS
+            for line in (
+                f".meas dc into_x{x} find i(vbl) at={x}",
+                f".meas dc i_x{x} param='-into_x{x}'",
+            )
+        )
+
     def files(self, params: Any) -> tuple[str, ...]:
         return chain_files(params)
 

@@ -152,5 +152,16 @@ class CimUnit(Circuit):
         products = {f"y_x{x}": float(y) for x, y in zip(INPUTS, i_a - i_b, strict=True)}
         return {**products, "i_a": float(i_a[-1]), "i_b": float(i_b[-1])}
 
+    def measures(self, params: UnitParams) -> tuple[str, ...]:
+        # sums over the pulses are beyond .meas, which sees both sweeps as one
+        return tuple(
+            line
+            for block in BLOCKS
+            for line in (
+                f".meas dc into_{block} min i(vbl{block})",
+                f".meas dc i_{block}_largest param='-into_{block}'",
+            )
+        )
+
     def files(self, params: Any) -> tuple[str, ...]:
         return chain_files(params)

@@ -20,7 +20,7 @@ def held_bitline() -> Point:
 
 def cam_layer(top: Point) -> Point:
     """The two transistors of one CAM cell."""
-    low = down(cell(top, "search 0", "T1: code"), 0.8)
+    low = down(cell(top, "search 0", "T1: code"), 1.2)
     low = cell(low, "search 1", "T2: complement")
     return down(low, 1.2, ls=":")
 

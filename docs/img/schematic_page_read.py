@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import schemdraw
 import schemdraw.elements as elm
-from schematics import SOFT, cell, down, drawing, inverter, select_transistor, text
+from schematics import SOFT, cell, down, drawing, inverter, select_transistor, source_line, text
 
 
 def steps(x: float, y: float) -> None:
@@ -30,7 +30,7 @@ def page_read() -> None:
         text(-0.3, 0.15, "bl", "right")
         elm.Line().at((0, 0)).right(2.4)
         elm.Dot()
-        elm.Capacitor().at((2.4, 0)).down(1.4).label("c_bl", loc="bottom")
+        elm.Capacitor().at((2.4, 0)).down(1.0).label("c_bl", loc="bottom")
         elm.Ground()
         elm.Line().at((2.4, 0)).right(1.0)
         end = inverter((3.4, 0), "sense inverter")
@@ -44,14 +44,13 @@ def page_read() -> None:
         low = cell(low, "v_pass", "cell 0, unselected")
         low = down(low, 1.3, ls=":")
         selected = low
-        low = cell(low, "", "the selected cell")
+        low = cell(low, "wl", "the selected cell")
         steps(-7.6, selected[1] - 1.1)
         low = down(low, 1.3, ls=":")
         low = cell(low, "v_pass", "last cell, unselected")
         low = down(low, 1.2)
         low = select_transistor(low, "source select")
-        elm.Resistor().at(low).down(1.4).label("r_sl", loc="bottom", fontsize=11)
-        elm.Ground()
+        source_line(low)
 
 
 if __name__ == "__main__":

@@ -67,8 +67,15 @@ def string(top: Point) -> None:
     low = cell(low, "v_pass", "last cell, unselected")
     low = down(low, 1.2)
     low = select_transistor(low, "source select")
-    elm.Resistor().at(low).down(1.4).label("r_sl", loc="bottom", fontsize=11)
-    elm.Ground()
+    source_line(low)
+
+
+def source_line(top: Point) -> None:
+    """Resistance and noise of the source line, down to ground."""
+    resistor = elm.Resistor().at(top).down(1.4).label("r_sl", loc="bottom", fontsize=11)
+    noise = elm.SourceV().at(resistor.end).down(1.6).reverse()
+    text(noise.center[0] + 0.7, noise.center[1], "source_line")
+    elm.Ground().at((top[0], top[1] - 3.0))
 
 
 def inverter(start: Point, name: str) -> Point:
@@ -91,7 +98,7 @@ def dts_sense() -> None:
         text(-0.3, 0.15, "bl", "right")
         elm.Line().at((0, 0)).right(2.4)
         elm.Dot()
-        elm.Capacitor().at((2.4, 0)).down(1.4).label("c_bl", loc="bottom")
+        elm.Capacitor().at((2.4, 0)).down(1.0).label("c_bl", loc="bottom")
         elm.Ground()
         elm.Line().at((2.4, 0)).right(1.0)
         end = inverter((3.4, 0), "sense inverter")
@@ -101,7 +108,7 @@ def dts_sense() -> None:
         elm.Dot()
         place = end[0] + 0.4
         text(place + 0.2, 0.1, "out")
-        elm.Capacitor().at((place, 0)).down(1.4).label("c_load", loc="bottom")
+        elm.Capacitor().at((place, 0)).down(1.0).label("c_load", loc="bottom")
         elm.Ground()
         string((0.0, 0.0))
 

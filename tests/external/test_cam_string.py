@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import numpy as np
 import pytest
 from scipy.optimize import brentq
@@ -12,9 +10,7 @@ from circuits.cam_string import CamString
 from circuits.cim_string import CimString
 from circuits.gated_string import search_voltages
 from nandcosim.encodings import mask
-from nandcosim.spice.deck import build_deck
 from nandcosim.spice.engine import BACKENDS, Engine
-from nandcosim.spice.netlists import data_folder
 from nandcosim.spice.status import Status
 
 CAM = CamString()
@@ -136,17 +132,6 @@ def test_altered_sample_equals_rebuilt_deck() -> None:
     one, other = (Engine(name).sample(CAM, params, knobs).responses for name in BACKENDS)
     np.testing.assert_allclose(currents(one), currents(other), rtol=1e-4, atol=1e-12)
     assert one["mask"] == other["mask"]
-
-
-def test_example_deck_is_what_the_builder_emits_and_runs(tmp_path) -> None:
-    shipped = data_folder("netlists") / "decks" / "cam_string.cir"
-    assert build_deck(CAM, CAM.Params()).text() == shipped.read_text()
-    done = subprocess.run(
-        ["ngspice", "-b", "-r", tmp_path / "out.raw", shipped],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "No. of Data Rows : 4" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 import tomllib
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from nandcosim.encodings import complement, string_states, weights
 from nandcosim.spice.circuit import DcSweep, SweptSource
 from nandcosim.spice.deck import Deck, build_deck
 from nandcosim.spice.engine import BACKENDS, Engine, measure
-from nandcosim.spice.netlists import data_folder
 from nandcosim.spice.shared import SharedBackend
 from nandcosim.spice.status import Status
 
@@ -197,20 +195,6 @@ def test_faster_selected_wordline_shortens_the_further_pulses_only(engine) -> No
     )
     assert fast["t2"] / slow["t2"] == pytest.approx(1 / 6, rel=0.15)
     assert fast["t1"] == pytest.approx(slow["t1"], rel=0.15)
-
-
-@pytest.mark.parametrize(
-    ("circuit", "rows"), [(STRING, "4"), (UNIT, "12"), (PULSE, "")], ids=["string", "unit", "pulse"]
-)
-def test_example_deck_is_what_the_builder_emits_and_runs(tmp_path, circuit, rows) -> None:
-    shipped = data_folder("netlists") / "decks" / f"{circuit.name}.cir"
-    assert build_deck(circuit, circuit.Params()).text() == shipped.read_text()
-    done = subprocess.run(
-        ["ngspice", "-b", "-r", tmp_path / "out.raw", shipped],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"No. of Data Rows : {rows}" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -164,11 +164,8 @@ def test_altered_sample_equals_rebuilt_deck() -> None:
     assert one == pytest.approx(other, rel=1e-6)
 
 
-def test_example_deck_is_what_the_builder_emits() -> None:
-    params = WORDLINE.Params()
-    shipped = (data_folder("netlists") / "decks" / "wordline.cir").read_text()
-    assert build_deck(WORDLINE, params).text(WORDLINE.measures(params)) == shipped
-    assert ".model" not in shipped
+def test_deck_needs_no_card() -> None:
+    assert ".model" not in build_deck(WORDLINE, WORDLINE.Params()).text()
 
 
 def test_emitted_deck_gives_the_engine_s_settling_time(engine) -> None:

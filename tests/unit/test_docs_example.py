@@ -51,7 +51,10 @@ def test_example_sweep_is_valid(example, monkeypatch) -> None:
     assert spec.circuit == "rc:RcDischarge"
 
 
-@pytest.mark.parametrize(("circuit", "names"), [("dts_sense", ()), ("nand_string", ("v_bl",))])
+@pytest.mark.parametrize(
+    ("circuit", "names"),
+    [("dts_sense", ()), ("nand_string", ("v_bl",)), ("sense_amp", ()), ("wordline", ())],
+)
 def test_parameter_tables_of_the_pages_are_current(circuit, names, monkeypatch) -> None:
     """What ``nandcosim circuits NAME --json | python docs/img/parameters.py`` prints."""
     from nandcosim.report.listing import describe_circuit
