@@ -290,6 +290,8 @@ def _draw_quantity(panel: Axes, dataset: xr.Dataset, name: str) -> None:
     error = str(quantity.attrs.get("standard_error", ""))
     kept = [name, error] if error in dataset else [name]
     for i, (label, each) in enumerate(_groups(dataset[kept], axis)):
+        if not each[name].notnull().any():
+            continue
         bars = 1.96 * np.nan_to_num(each[error].values) * factor if error in dataset else None
         panel.errorbar(
             quantity[axis].values,
