@@ -159,7 +159,10 @@ def cim(path: str) -> None:
 def products(path: str, states: str = "3") -> None:
     data = open_table(path).dataset.isel(query=0).sel(sigma=0.0, states=int(states))
     product = data["product"].dropna("weight")
-    rows = [[int(x), *(f"{v * 1e9:.1f}" for v in product.sel(x=x).values)] for x in product["x"]]
+    rows = [
+        [int(x), *(f"{round(v * 1e9, 1) + 0.0:.1f}" for v in product.sel(x=x).values)]
+        for x in product["x"]
+    ]
     table(["x", *(f"W = {w:+d}" for w in product["weight"].values)], rows)
 
 
