@@ -31,6 +31,17 @@ __all__ = ["PageRead", "PageReadParams"]
 READ_LEVELS = range(1, 16)
 
 
+#: Parameters that are used with one value of another one only.
+_ONLY_WITH = {
+    "margin": ("read", "margin"),
+    "read_level": ("read", "level"),
+    "page": ("read", "page"),
+    "retention": ("placement", "aged"),
+    "cycles": ("placement", "aged"),
+    "storage_temperature": ("placement", "aged"),
+}
+
+
 class PageReadParams(SenseParams):
     """Parameters of `PageRead`."""
 
@@ -166,6 +177,16 @@ class PageReadParams(SenseParams):
             raise ValueError(f"page = {self.page} of {self.bits} pages, the first is 0")
         if self.read == "margin" and (self.offset or self.retry):
             raise ValueError("read = margin places the read level itself: offset and retry are 0")
+        return self
+
+    @model_validator(mode="after")
+    def _has_effect(self) -> PageReadParams:
+        for name in sorted(self.model_fields_set & _ONLY_WITH.keys()):
+            choice, value = _ONLY_WITH[name]
+            if (chosen := getattr(self, choice)) != value:
+                raise ValueError(
+                    f"{name} has no effect with {choice} = {chosen}, expected {choice} = {value}"
+                )
         return self
 
     @property

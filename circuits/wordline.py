@@ -174,6 +174,13 @@ class WordlineParams(Params):
     def _fits(self) -> WordlineParams:
         if self.m > self.layers:
             raise ValueError(f"m = {self.m} wordlines in a block of layers = {self.layers}")
+        if self.layers > self.plane_wordlines:
+            raise ValueError(
+                f"layers = {self.layers} wordlines in a block of a plane of "
+                f"plane_wordlines = {self.plane_wordlines}"
+            )
+        if not self.width.is_integer():
+            raise ValueError(f"width = {self.width:g}: expected a whole number of bitlines")
         return self
 
 

@@ -293,7 +293,7 @@ def level_distributions(
     Raises
     ------
     InputError
-        For an argument outside its range.
+        For an argument that is no number, or outside its range.
     """
     c = params or ThresholdParams()
     b = _argument("bits", bits, 1, 4)
@@ -379,10 +379,19 @@ def bit_error_rate(
     -------
     xarray.DataArray
         Over ``page`` (names) and the dims of the arguments.
+
+    Raises
+    ------
+    InputError
+        For a negative sigma, a retry that is no whole number, or levels of another cell.
     """
     names = page_names(bits)
     code = level_bits(bits, coding)
     count = 2**bits
+    _check_levels("shift", shift, count)
+    _check_levels("sigma", sigma, count)
+    _refuse("sigma", sigma, np.less(sigma, 0), "0 and more")
+    _refuse("retry", retry, (np.less(retry, 0)) | (np.mod(retry, 1) != 0), "0, 1, 2, ...")
     read_level = _index("read_level", 1, count)
     level = _index("level", 0, count)
     again = xr.apply_ufunc(
@@ -404,7 +413,8 @@ def bit_error_rate(
     )
     turns = -sign * turns
     rate = (crossed * turns).sum(("level", "read_level"), skipna=False) / count
-    rate = rate.assign_attrs(units="1", long_name="raw bit error rate")
+    # of its own: those of the arguments would name their errors and limits, not the rate's
+    rate.attrs = {"units": "1", "long_name": "raw bit error rate"}
     return cast(xr.DataArray, rate.rename("bit_error_rate"))
 
 
@@ -422,6 +432,28 @@ def _index(name: str, first: int, stop: int) -> xr.DataArray:
     return xr.DataArray(values, dims=name, coords={name: values})
 
 
+_EXPECTED = {
+    "bits": "an integer, bits a cell",
+    "retention": "a number in s",
+    "cycles": "a number of cycles",
+    "storage_temperature": "a number in degC",
+    "program_temperature": "a number in degC",
+    "read_temperature": "a number in degC",
+}
+
+
+def _check_levels(name: str, value: Values, count: int) -> None:
+    size = value.sizes.get("level", count) if isinstance(value, xr.DataArray) else count
+    if size != count:
+        raise InputError(f"{name}: found {size} levels, expected the {count} of the cell")
+
+
+def _refuse(name: str, value: Values, wrong: Any, allowed: str) -> None:
+    if np.any(wrong):
+        found = np.asarray(value)[np.asarray(wrong)].flat[0]
+        raise InputError(f"{name}: found {found}, allowed: {allowed}")
+
+
 def _argument(name: str, value: Values, low: float, high: float) -> xr.DataArray:
     """A condition as a DataArray, checked against its range."""
     if not isinstance(value, xr.DataArray):
@@ -431,6 +463,8 @@ def _argument(name: str, value: Values, low: float, high: float) -> xr.DataArray
         value = xr.DataArray(plain, dims=[name][: plain.ndim])
         if plain.ndim:
             value = value.assign_coords({name: plain})
+    if value.dtype.kind not in "iuf":
+        raise InputError(f"{name}: found {value.values.flat[0]!s}, expected {_EXPECTED[name]}")
     outside = ~((value >= low) & (value <= high))
     if bool(outside.any()):
         found = value.values[outside.values].flat[0]

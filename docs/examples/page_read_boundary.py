@@ -44,8 +44,10 @@ def boundary(data: np.ndarray | None = None, **settings: float | str) -> float:
 def boundary_after(read: str) -> float:
     """The same of level 2 at read level 3, alone or after read level 1 has blocked."""
 
+    what: dict[str, float | str] = {"page": 0} if read == "page" else {"read_level": 3}
+
     def late(offset: float) -> float:
-        return lateness("t_3", read=read, page=0, read_level=3, stored=2, offset=offset)
+        return lateness("t_3", read=read, stored=2, offset=offset, **what)
 
     return float(brentq(late, -0.7, -0.3, xtol=2e-4)) + 0.5
 

@@ -69,13 +69,12 @@ def circuit_listing(described: Sequence[Mapping[str, Any]]) -> str:
     blocks = []
     for circuit in described:
         lines = [f"{circuit['name']}: {circuit['summary']}", "  parameters"]
-        for entry in circuit["parameters"]:
-            default = quantity(entry["default"], entry["unit"])
-            limits = ""
-            if entry["low"] is not None and entry["high"] is not None:
-                limits = f" [{entry['low']:g} .. {entry['high']:g}]"
-            lines.append(f"    {entry['name']:<17} {default:<12}{limits:<20} {entry['meaning']}")
-            lines.append(f"    {'':<17} {'':<12}{'':<20} ({entry['source']})")
+        shown = [(quantity(p["default"], p["unit"]), _limits(p)) for p in circuit["parameters"]]
+        wide = max([12, *(len(default) for default, _ in shown)])
+        for entry, (default, limits) in zip(circuit["parameters"], shown, strict=True):
+            head = f"    {entry['name']:<17} {default:<{wide}} {limits:<19} "
+            lines.append(head + entry["meaning"])
+            lines.append(" " * len(head) + f"({entry['source']})")
         lines.append("  knobs (what a Monte Carlo sample draws)")
         lines += [
             f"    {k['name']:<17} {k['unit']:<12} {k['meaning']}; cells: {', '.join(k['groups'])}"
@@ -87,6 +86,12 @@ def circuit_listing(described: Sequence[Mapping[str, Any]]) -> str:
         ]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
+
+
+def _limits(entry: Mapping[str, Any]) -> str:
+    if entry["low"] is None or entry["high"] is None:
+        return ""
+    return f"[{entry['low']:g} .. {entry['high']:g}]"
 
 
 def response_lines(circuit: Circuit, outcome: Outcome) -> str:

@@ -36,6 +36,7 @@ RETRIES = tuple(range(5))
 PAGES = page_names(4)
 
 NO_PAGE = "a cell of so few bits has no such page"
+NO_DECISION = "the outcomes do not determine the decision, see fit_kind"
 
 
 def fit_page_read(samples: Samples) -> xr.Dataset:
@@ -90,14 +91,15 @@ def _add_modelled_errors(table: xr.Dataset, samples: Samples) -> None:
     ]
     best = _error_rates(table["pass_location"], table["pass_spread"], samples)
     around = xr.concat([best, *corners], "corner")
-    about = {"units": "1", "undefined": NO_PAGE, "valid_min": 0.0, "valid_max": 1.0}
+    about = {"units": "1", "undefined": _why_undefined(best), "valid_min": 0.0, "valid_max": 1.0}
     limit = "limit of bit_error_rate from the 95 % limits of pass_location and pass_spread"
     for name, rate, meaning in (
         ("bit_error_rate", best, "modelled raw bit error rate, all levels equally frequent"),
         ("bit_error_low", around.min("corner"), f"lower {limit}"),
         ("bit_error_high", around.max("corner"), f"upper {limit}"),
     ):
-        table[name] = rate.assign_attrs(about, long_name=meaning)
+        table[name] = rate.where(best.notnull())
+        table[name].attrs = about | {"long_name": meaning}
     table["bit_error_rate"].attrs |= {"low": "bit_error_low", "high": "bit_error_high"}
     for axis, unit, interpolation, meaning in (
         ("coding", "", "exact", "Gray code"),
@@ -107,6 +109,17 @@ def _add_modelled_errors(table: xr.Dataset, samples: Samples) -> None:
         ("retry", "1", "exact", "number of the read retry, 0 the default read"),
     ):
         table[axis].attrs.update(units=unit, long_name=meaning, interpolation=interpolation)
+
+
+def _why_undefined(rate: xr.DataArray) -> str:
+    """What of the two reasons applies: every cell has the first page, and few have the last."""
+    unknown = rate.isnull()
+    fitted = ~unknown.sel(page=PAGES[0])
+    reasons = {
+        NO_DECISION: not bool(fitted.all()),
+        NO_PAGE: bool((unknown.sel(page=PAGES[-1]) & fitted).any()),
+    }
+    return "; or ".join(reason for reason, applies in reasons.items() if applies)
 
 
 def _error_rates(location: xr.DataArray, spread: xr.DataArray, samples: Samples) -> xr.DataArray:

@@ -42,7 +42,7 @@ Values = dict[str, np.ndarray]
 Draw = Callable[[xr.Dataset, Values, str, np.random.Generator], Values]
 
 
-def perturb(dataset: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
+def perturb(dataset: xr.Dataset, rng: np.random.Generator | int) -> xr.Dataset:
     """A copy of a table's dataset with every fitted quantity redrawn.
 
     A value without a standard error (fewer than two samples) becomes NaN, which a lookup
@@ -52,7 +52,8 @@ def perturb(dataset: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
     ----------
     dataset : xarray.Dataset
         Left as it is.
-    rng : numpy.random.Generator
+    rng : numpy.random.Generator or int
+        An integer is the seed of a generator.
 
     Returns
     -------
@@ -64,6 +65,7 @@ def perturb(dataset: xr.Dataset, rng: np.random.Generator) -> xr.Dataset:
     InputError
         If a variable asks to be redrawn in a way this version does not know.
     """
+    rng = np.random.default_rng(rng)
     how = {
         str(name): str(variable.attrs["perturb"])
         for name, variable in sorted(dataset.variables.items(), key=lambda item: str(item[0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -153,9 +154,9 @@ def _fixed(table: CalibrationTable, at: dict[str, Any]) -> dict[str, Any]:
 
 
 def _setting(axis: xr.DataArray, value: float | str) -> str:
-    name, unit = str(axis.name).replace("_", " "), axis.attrs.get("units", "1")
-    unit = "" if unit == "1" else f" {unit}"
-    return f"{name} = {value if isinstance(value, str) else f'{value:g}{unit}'}"
+    factor, unit = _engineering(axis)
+    name, unit = str(axis.name).replace("_", " "), "" if unit in ("1", "") else f" {unit}"
+    return f"{name} = {value if isinstance(value, str) else f'{value * factor:g}{unit}'}"
 
 
 def _is_sensing(dataset: xr.Dataset) -> bool:
@@ -166,7 +167,9 @@ def _panels(dataset: xr.Dataset) -> dict[str, Callable[[Axes, xr.Dataset, str], 
     """What is drawn, and how, by quantity."""
     if _is_sensing(dataset):
         return {name: how for name, how in _SENSING.items() if name in dataset}
-    fitted = [str(n) for n in dataset.data_vars if "perturb" in dataset[n].attrs]
+    fitted = [
+        str(n) for n, each in dataset.data_vars.items() if {"perturb", "low"} & set(each.attrs)
+    ]
     drawable = [n for n in fitted if dataset[n].ndim > 0 and dataset[n].notnull().any()]
     panels: dict[str, Callable[[Axes, xr.Dataset, str], None]]
     panels = dict.fromkeys(drawable[:MAX_PANELS], _draw_quantity)
@@ -181,14 +184,9 @@ def _groups(dataset: xr.Dataset, along: str) -> list[tuple[str, xr.Dataset]]:
     family = next((str(d) for d in dataset.dims if d != along), None)
     if family is None:
         return [("", dataset)]
-    name, unit = family.replace("_", " "), dataset[family].attrs.get("units", "1")
-    unit = "" if unit in ("1", "level") else f" {unit}"
     values = dataset[family].values.tolist()
-    return [(f"{name} = {_short(v)}{unit}", dataset.sel({family: v})) for v in values]
-
-
-def _short(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:g}"
+    labels = [_setting(dataset[family], value).removesuffix(" level") for value in values]
+    return [(label, dataset.sel({family: v})) for label, v in zip(labels, values, strict=True)]
 
 
 # ---------------------------------------------------------------- panels
@@ -227,7 +225,9 @@ def _draw_pass_probability(panel: Axes, dataset: xr.Dataset, name: str) -> None:
 
 def _draw_trip_margin(panel: Axes, dataset: xr.Dataset, name: str) -> None:
     _draw_limits(panel, dataset, name)
-    panel.set_title("Trip margin at threshold spread 0")
+    at = json.loads(dataset[name].attrs["at"])
+    where = ", ".join(_setting(dataset[axis], value) for axis, value in at.items())
+    panel.set_title(f"Trip margin at {where}" if where else "Trip margin")
 
 
 def _draw_limits(panel: Axes, dataset: xr.Dataset, name: str) -> None:
@@ -287,16 +287,19 @@ def _draw_quantity(panel: Axes, dataset: xr.Dataset, name: str) -> None:
     quantity = dataset[name]
     axis = _along(quantity)
     factor, unit = _engineering(quantity)
-    error = str(quantity.attrs.get("standard_error", ""))
-    kept = [name, error] if error in dataset else [name]
-    for i, (label, each) in enumerate(_groups(dataset[kept], axis)):
-        if not each[name].notnull().any():
+    along, along_unit = _engineering(quantity[axis])
+    places = quantity[axis].values if along == 1.0 else along * quantity[axis].values
+    low, high = _limits(dataset, name)
+    curves = xr.Dataset({"value": quantity, "low": low, "high": high})
+    for i, (label, each) in enumerate(_groups(curves, axis)):
+        value = each["value"].values
+        if not np.isfinite(value).any():
             continue
-        bars = 1.96 * np.nan_to_num(each[error].values) * factor if error in dataset else None
+        bars = np.nan_to_num([value - each["low"].values, each["high"].values - value], posinf=0.0)
         panel.errorbar(
-            quantity[axis].values,
-            each[name].values * factor,
-            bars,
+            places,
+            value * factor,
+            np.maximum(bars, 0.0) * factor,  # a redrawn value can be outside its limits
             fmt=MARKERS[i % len(MARKERS)] + "-",
             color=COLOURS[i % len(COLOURS)],
             markersize=4,
@@ -304,12 +307,21 @@ def _draw_quantity(panel: Axes, dataset: xr.Dataset, name: str) -> None:
             linewidth=0.8,
             label=label,
         )
-    shown = name.replace("_", " ")
-    panel.set(
-        xlabel=_label(quantity[axis], axis), ylabel=shown if unit == "1" else f"{shown} [{unit}]"
-    )
+    panel.set(xlabel=_named(axis, along_unit), ylabel=_named(name, unit))
     if quantity.ndim > 1:
         panel.legend(frameon=False, fontsize=8)
+
+
+def _limits(dataset: xr.Dataset, name: str) -> tuple[xr.DataArray, xr.DataArray]:
+    """The limits that a quantity names, else those of its standard error, else itself."""
+    quantity = dataset[name]
+    low, high, error = (str(quantity.attrs.get(k, "")) for k in ("low", "high", "standard_error"))
+    if low in dataset and high in dataset:
+        return dataset[low], dataset[high]
+    if error not in dataset:
+        return quantity, quantity
+    half = 1.96 * dataset[error].fillna(0.0)
+    return quantity - half, quantity + half
 
 
 def _along(quantity: xr.DataArray) -> str:
@@ -334,7 +346,10 @@ _TITLES = {
 
 
 def _label(variable: xr.DataArray, name: str) -> str:
-    unit = variable.attrs.get("units", "1")
+    return _named(name, variable.attrs.get("units", "1"))
+
+
+def _named(name: str, unit: str) -> str:
     return name.replace("_", " ") + ("" if unit in ("1", "") else f" [{unit}]")
 
 
@@ -344,9 +359,11 @@ _PREFIXES = ((1e-15, "f"), (1e-12, "p"), (1e-9, "n"), (1e-6, "u"), (1e-3, "m"), 
 def _engineering(quantity: xr.DataArray) -> tuple[float, str]:
     """Factor and unit that bring the values of a quantity between 1 and 1000."""
     unit = str(quantity.attrs.get("units", "1"))
+    if unit not in ("s", "J", "A", "V", "F"):
+        return 1.0, unit
     values = np.abs(quantity.values[np.isfinite(quantity.values)])
     largest = float(values.max()) if values.size else 0.0
-    if unit not in ("s", "J", "A", "V", "F") or largest == 0.0 or largest >= 1.0:
+    if largest == 0.0 or largest >= 1.0:
         return 1.0, unit
     step, prefix = max((p for p in _PREFIXES if p[0] <= largest), default=_PREFIXES[0])
     return 1 / step, prefix.replace("u", "µ") + unit

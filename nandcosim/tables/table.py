@@ -155,8 +155,8 @@ class CalibrationTable:
                 ) from None
         return CalibrationTable(dataset)
 
-    def perturbed(self, rng: np.random.Generator) -> CalibrationTable:
-        """A copy with every fitted quantity redrawn from its uncertainty.
+    def perturbed(self, rng: np.random.Generator | int) -> CalibrationTable:
+        """A copy with every fitted quantity redrawn from its uncertainty, by a generator or seed.
 
         A system model evaluated on many such copies gets an interval. Counts, limits,
         standard errors and residuals still describe the original fit. See
@@ -245,8 +245,9 @@ class Tables(Mapping[str, CalibrationTable]):
     def __repr__(self) -> str:
         return f"Tables({', '.join(self._tables)})"
 
-    def perturbed(self, rng: np.random.Generator) -> Tables:
+    def perturbed(self, rng: np.random.Generator | int) -> Tables:
         """All tables redrawn; see `CalibrationTable.perturbed`."""
+        rng = np.random.default_rng(rng)  # one for all of them
         return Tables({k: t.perturbed(rng) for k, t in self._tables.items()}, self._where)
 
 

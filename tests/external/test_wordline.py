@@ -179,3 +179,16 @@ def test_emitted_deck_gives_the_engine_s_settling_time(engine) -> None:
 def test_more_selected_wordlines_than_layers_are_refused() -> None:
     with pytest.raises(ValueError, match=r"m = 8 wordlines in a block of layers = 4"):
         WORDLINE.Params(m=8, layers=4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"layers": 4, "plane_wordlines": 2}, r"layers = 4 .* plane_wordlines = 2"),
+        ({"width": 1.5}, r"width = 1\.5: expected a whole number of bitlines"),
+        ({"strings": 1.5}, "valid integer"),
+    ],
+)
+def test_counts_that_no_plane_has_are_refused(settings, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        WORDLINE.Params(**settings)

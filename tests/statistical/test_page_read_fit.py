@@ -103,6 +103,36 @@ def test_pages_that_a_cell_does_not_have_are_refused_with_the_reason() -> None:
         table.lookup("bit_error_rate", page="top", **at)
 
 
+def test_a_rate_has_its_own_attributes_only() -> None:
+    table = fit(decisions(samples=400)).dataset
+    assert table["bit_error_rate"].attrs == {
+        "units": "1",
+        "long_name": "modelled raw bit error rate, all levels equally frequent",
+        "undefined": "a cell of so few bits has no such page",
+        "valid_min": 0.0,
+        "valid_max": 1.0,
+        "low": "bit_error_low",
+        "high": "bit_error_high",
+    }
+    assert not {"low", "perturb", "standard_error"} & set(table["bit_error_low"].attrs)
+    assert bit_error_rate(
+        4, 0.0, 0.2, location=table["pass_location"].sel(bits=4)
+    ).attrs.keys() == {"units", "long_name"}
+
+
+def test_an_undecided_margin_is_given_as_the_reason() -> None:
+    data = decisions(samples=50)
+    data["bit"][{"bits": 1}] = 1.0  # the four-bit cell conducts at every margin
+    at = {"coding": "balanced", "sigma": 0.2, "shift": 0.0, "retry": 0}
+    whole, four = fit(data), fit(data.sel(bits=[4]))
+    with pytest.raises(ValueError, match=r"do not determine the decision.*; or a cell of so few"):
+        whole.lookup("bit_error_rate", bits=4, page="top", **at)
+    with pytest.raises(ValueError, match=r"do not determine the decision, see fit_kind$"):
+        four.lookup("bit_error_rate", bits=4, page="top", **at)
+    limits = whole.dataset[["bit_error_low", "bit_error_high"]].sel(bits=4)
+    assert bool(limits.isnull().all().to_array().all())
+
+
 @pytest.mark.parametrize("bits", [2, 3])
 def test_counted_errors_agree_with_the_model(bits) -> None:
     """Within the 99.99 % of a binomial count: 2 sigmas, 2 codings, up to 3 pages."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,17 @@ def test_example_sweep_is_valid(example, monkeypatch) -> None:
 
     spec = load_spec(DOCS / "examples" / "rc.toml")
     assert spec.circuit == "rc:RcDischarge"
+
+
+def test_lookups_of_the_tables_page_work_on_the_shipped_tables() -> None:
+    page = (DOCS / "tables.md").read_text()
+    code = re.search(r"## In Python\n\n```python\n(.*?)```", page, re.DOTALL)
+    assert code
+    lines = [line for line in code.group(1).splitlines() if line]
+    assert sum(".lookup(" in line for line in lines) == 3
+    names: dict[str, object] = {}
+    for line in lines:
+        exec(line, names)  # the page's own text
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,13 @@ def test_same_seed_same_copy_and_the_original_is_left_alone() -> None:
     assert np.array_equal(first.dataset.n, TABLE.dataset.n)
 
 
+def test_an_integer_is_the_seed_of_a_generator() -> None:
+    generator = np.random.default_rng(5)
+    assert TABLE.perturbed(5).digest == TABLE.perturbed(generator).digest
+    both = Tables({"a": TABLE, "b": TABLE}).perturbed(5)
+    assert both["a"].digest == TABLE.perturbed(5).digest != both["b"].digest
+
+
 def test_reduced_tables() -> None:
     rng = np.random.default_rng(5)
     at_zero = TABLE.at(sigma=0.0).perturbed(rng).dataset

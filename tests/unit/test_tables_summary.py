@@ -88,6 +88,34 @@ def test_picture_of_other_shapes(store: object, tmp_path: Path) -> None:
     assert plot(fit(store), tmp_path / "t.svg").stat().st_size > 0  # type: ignore[arg-type]
 
 
+def test_bars_are_the_limits_that_a_quantity_names() -> None:
+    table = fit(sensing_store(samples=50).isel(m=0, drop=True))
+    panel = next(p for p in draw(table).axes if p.get_ylabel() == "pass location [level]")
+    ends = np.array(panel.containers[0].lines[2][0].get_segments())[:, :, 1]
+    limits = [table.dataset[f"pass_location_{end}"].values for end in ("low", "high")]
+    assert ends == pytest.approx(np.transpose(limits))
+
+
+def test_trip_margin_says_at_which_spread_it_is() -> None:
+    titles = [
+        draw(fit(sensing_store(samples=20, sigmas=sigmas))).axes[1].get_title()
+        for sigmas in [(0.0, 0.2), (0.1, 0.2)]
+    ]
+    assert titles == [f"Trip margin at sigma = {sigma} level" for sigma in ("0", "0.1")]
+
+
+def test_axes_of_a_sweep_are_in_engineering_units() -> None:
+    store = sensing_store(samples=5, margins=(0.5, 1.0), sizes=(1, 2)).isel(sigma=0, drop=True)
+    store = with_spec(store.rename(margin="c_bl", m="tau"), circuit="other")
+    store["c_bl"] = ("c_bl", [1e-13, 4e-13], {"units": "F"})
+    store["tau"] = ("tau", [1e-8, 2e-8], {"units": "s"})
+    panel = draw(fit(store)).axes[0]
+    assert panel.get_xlabel() == "c bl [fF]"
+    assert panel.containers[0].lines[0].get_xdata() == pytest.approx([100.0, 400.0])
+    legend = [text.get_text() for text in panel.get_legend().get_texts()]
+    assert legend == ["tau = 10 ns", "tau = 20 ns"]
+
+
 def test_unwritable_picture(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         plot(TABLE, tmp_path / "t.docx")

@@ -218,6 +218,21 @@ def test_pages_with_more_senses_have_more_errors() -> None:
         (lambda: level_distributions(2.0), r"^bits: found 2\.0, allowed: 1, 2, 3, 4$"),
         (lambda: level_distributions(retention=-1.0), r"^retention: found -1\.0, allowed: 0 to"),
         (lambda: level_distributions(cycles=[1.0, np.nan]), r"^cycles: found nan"),
+        (lambda: level_distributions(retention="1 year"), r"found 1 year, expected a number in s$"),
+        (lambda: bit_error_rate(4, 0.0, -0.2), r"^sigma: found -0\.2, allowed: 0 and more$"),
+        (
+            lambda: bit_error_rate(4, 0.0, xr.DataArray([0.2, -0.1], dims="sigma")),
+            r"^sigma: found -0\.1, allowed",
+        ),
+        (lambda: bit_error_rate(4, 0.0, 0.2, retry=1.5), r"^retry: found 1\.5, allowed: 0, 1, 2"),
+        (
+            lambda: bit_error_rate(4, xr.DataArray(np.zeros(8), dims="level"), 0.2),
+            r"^shift: found 8 levels, expected the 16 of the cell$",
+        ),
+        (
+            lambda: bit_error_rate(2, 0.0, level_distributions(4)["sigma"]),
+            r"^sigma: found 16 levels, expected the 4 of the cell$",
+        ),
         (lambda: level_distributions(cycles=np.ones((2, 2))), r"^cycles: found 2 dimensions"),
         (lambda: ThresholdParams.of(noise=-1.0), r"^threshold: noise: found -1\.0, expected"),
         (lambda: ThresholdParams.of(nois=1.0), r"^threshold: nois: unknown, did you mean 'noise'"),
