@@ -8,7 +8,12 @@ from typing import Literal
 from PySpice.Spice.Netlist import Circuit as Netlist
 
 from nandcosim.spice.circuit import Params, parameter
-from nandcosim.spice.netlists import find_netlist, netlist_files, read_netlist
+from nandcosim.spice.netlists import (
+    find_netlist,
+    find_subcircuit,
+    netlist_files,
+    read_netlist,
+)
 
 __all__ = ["CardParams", "card_files", "card_netlist"]
 
@@ -60,7 +65,7 @@ def card_netlist(title: str, params: CardParams, *subcircuits: str) -> Netlist:
         netlist.parameter(name, repr(value))
     # Inlined, so that the deck is complete on its own and its digest covers the files.
     texts = [read_netlist(_card(params), params.section)]
-    texts += [read_netlist(_subcircuit(name)) for name in subcircuits]
+    texts += [read_netlist(find_subcircuit(name)) for name in subcircuits]
     netlist.raw_spice = "\n".join(text.rstrip() for text in texts) + "\n"
     return netlist
 
@@ -68,13 +73,9 @@ def card_netlist(title: str, params: CardParams, *subcircuits: str) -> Netlist:
 def card_files(params: CardParams, *subcircuits: str) -> tuple[str, ...]:
     """Files that `card_netlist` inlines or includes."""
     paths = list(netlist_files(_card(params), params.section))
-    paths += [file for name in subcircuits for file in netlist_files(_subcircuit(name))]
+    paths += [file for name in subcircuits for file in netlist_files(find_subcircuit(name))]
     return tuple(map(str, paths))
 
 
 def _card(params: CardParams) -> Path:
     return find_netlist(params.card, "models", ".lib")
-
-
-def _subcircuit(name: str) -> Path:
-    return find_netlist(name, "cells", ".cir")

@@ -14,7 +14,7 @@ from PySpice.Spice.Netlist import Circuit as Netlist
 
 from circuits.card import CardParams, card_files, card_netlist
 from nandcosim.spice.circuit import parameter
-from nandcosim.spice.netlists import find_netlist
+from nandcosim.spice.netlists import find_netlist, find_subcircuit
 
 __all__ = ["ChainParams", "LevelParams", "add_chain", "chain_files", "new_netlist", "shift_source"]
 
@@ -195,7 +195,7 @@ def add_chain(
     """
     ground = netlist.gnd
     size: dict[str, Any] = {"w": params.w_cell, "l": 3 * params.l_cell}
-    fet, cell = _subcircuit(params.select), _subcircuit(params.cell)
+    fet, cell = find_subcircuit(params.select).stem, find_subcircuit(params.cell).stem
     top, bottom = f"ch{name}0", f"ch{name}{params.cells}"
     netlist.R(f"bl{name}", bitline, f"sd{name}", params.r_bl)
     netlist.X(f"ssl{name}", fet, f"sd{name}", select, top, ground, **size)
@@ -218,8 +218,3 @@ def add_chain(
 def shift_source(index: int, name: str = "") -> str:
     """The ngspice name of the source that carries the shift of cell `index`."""
     return f"v.xcell{name}{index}.vshift"
-
-
-def _subcircuit(name: str) -> str:
-    """Name of a file's subcircuit: that of the file."""
-    return find_netlist(name, "cells", ".cir").stem

@@ -12,6 +12,7 @@ by ``nandcosim calibrate``, never typed in.
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from functools import cache, lru_cache
 from pathlib import Path
@@ -77,13 +78,25 @@ def _boundary(params: Any, path: Path, modified: int) -> float:
         if all(entry.get(name) == value for name, value in key.items()):
             return float(entry["v_boundary"])
     what = ", ".join(f"{name}={key[name]}" for name in KEY_FIELDS)
-    names = (*KEY_FIELDS, "card", "cell", *(["section"] if params.section else []))
-    settings = " ".join(f"--set {name}={getattr(params, name)}" for name in names)
     raise InputError(
         f"{path.name}: no level map for {what} with card {params.card!r} and cell "
-        f"{params.cell!r}; run 'nandcosim calibrate dts_sense {settings} --out levels.toml' "
+        f"{params.cell!r}; run '{_calibrate_command(params)}' "
         "and set levels=levels.toml, or set v_boundary"
     )
+
+
+def _calibrate_command(params: Any) -> str:
+    """Calibrate under the same conditions: with all that differs from the sense's defaults."""
+    from circuits.dts_sense import DtsSenseParams  # imports this module
+
+    fields = DtsSenseParams.model_fields.items()
+    given = {name: getattr(params, name, field.default) for name, field in fields}
+    settings = [
+        f"--set {shlex.quote(f'{name}={given[name]}')} "
+        for name, field in fields
+        if given[name] != field.default and name not in ("levels", "v_boundary")
+    ]
+    return f"nandcosim calibrate dts_sense {''.join(settings)}--out levels.toml"
 
 
 def write_level_map(path: Path, params: Any, v_boundary: float, notes: dict[str, Any]) -> None:

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from importlib import metadata
-from importlib.util import find_spec
+from importlib import import_module, metadata
 from typing import Any
 
 from nandcosim import __version__
@@ -123,7 +122,15 @@ def _folder(kind: str) -> Check:
 
 
 def _extra(package: str, extra: str) -> Check:
-    if find_spec(package) is None:
+    """Import it, since a package may be there and not fit the others."""
+    name = f"extra {extra}: {package}"
+    try:
+        import_module(package)
+    except ModuleNotFoundError:
         how = f"not installed: {sys.executable} -m pip install 'nandcosim[{extra}]'"
-        return Check(f"extra {extra}: {package}", False, how, required=False)
-    return Check(f"extra {extra}: {package}", True, "installed", required=False)
+        return Check(name, False, how, required=False)
+    except Exception as error:  # noqa: BLE001 - an extension that fails raises whatever it likes
+        first = f"{error}".partition("\n")[0]
+        how = f"cannot be imported: {type(error).__name__}: {first}"
+        return Check(name, False, how, required=False)
+    return Check(name, True, "installed", required=False)

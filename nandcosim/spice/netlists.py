@@ -1,7 +1,8 @@
 """Reads netlist files: ours, shipped as package data, and a user's own.
 
 A foreign netlist is data, never a program: one that lets ngspice run commands
-is refused unless ``NANDCOSIM_TRUST_NETLIST=1`` (``--trust-netlist``) is set.
+is refused unless ``NANDCOSIM_TRUST_NETLIST=1`` (``--trust-netlist``) is set. It describes
+devices: one that asks for analyses or outputs of its own is refused in any case.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = [
     "data_folder",
     "digest",
     "find_netlist",
+    "find_subcircuit",
     "netlist_files",
     "read_netlist",
 ]
@@ -34,6 +36,12 @@ TRUST_VARIABLE = "NANDCOSIM_TRUST_NETLIST"
 #: command), and XSPICE models that start a program or load native code, wherever they stand.
 _PROGRAM = re.compile(
     r"^[^\S\n]*(\.control|\.exec|\*ng_script|\*#)|\b(d_process|d_cosim)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+#: Lines that ngspice would take for ours: analyses, temperature, what is saved, the deck's end.
+_CONTROL = re.compile(
+    r"^[^\S\n]*(\.(?:tran|dc|ac|op|noise|temp|save|print|plot|end|meas\w*))\b",
     re.IGNORECASE | re.MULTILINE,
 )
 
@@ -85,6 +93,22 @@ def find_netlist(name: str, kind: str, suffix: str) -> Path:
     return path.resolve()
 
 
+def find_subcircuit(name: str) -> Path:
+    """Resolve a shipped cell or a user's file, which is to hold a subcircuit of its name.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or neither it nor what it includes has the subcircuit.
+    """
+    path = find_netlist(name, "cells", ".cir")
+    found = [each for file in netlist_files(path) for each in _parsed(file).subcircuits]
+    if path.stem.lower() not in found:
+        listed = ", ".join(found) or "none"
+        raise InputError(f"{path}: no .subckt {path.stem}; found {listed}")
+    return path
+
+
 def read_netlist(path: Path, section: str = "") -> str:
     """Text of a netlist file, or of one section of a library, to be placed in a deck.
 
@@ -104,15 +128,20 @@ def read_netlist(path: Path, section: str = "") -> str:
     ------
     InputError
         If a foreign file, or one it includes in whatever section, could run commands and is
-        not trusted; if an included file or a section is not there; if `section` is missing.
+        not trusted, or has analyses or outputs of its own; if an included file or a section
+        is not there or includes itself; if `section` is missing.
     """
     netlist = _parsed(path)
     if netlist.sections and not section:
         listed = ", ".join(netlist.sections)
         raise InputError(f"{path} has sections; set section, one of: {listed}")
     foreign = data_folder("netlists").resolve() not in path.resolve().parents
-    if foreign and os.environ.get(TRUST_VARIABLE) != "1":
-        _refuse_programs(path, set())
+    if foreign:
+        seen: set[Path] = set()
+        _refuse_lines(path, os.environ.get(TRUST_VARIABLE) == "1", seen)
+        clear: set[Path] = set()
+        for file in sorted(seen):  # in order, so that the message is always the same
+            _refuse_cycles(file, clear, ())
     netlist_files(path, section)
     if not foreign and not section:
         return _read(path)
@@ -125,10 +154,10 @@ def netlist_files(path: Path, section: str = "") -> tuple[Path, ...]:
     Raises
     ------
     InputError
-        If one of them, or a section that is asked of it, is not there.
+        If one of them, or a section that is asked of it, is not there or includes itself.
     """
     found: dict[tuple[Path, str], None] = {}
-    _collect(path, section, f"{path}", found)
+    _collect(path, section, f"{path}", found, ())
     return tuple(dict.fromkeys(file for file, _ in found))
 
 
@@ -168,14 +197,22 @@ class _Reference:
 
 
 @dataclass(frozen=True)
+class _Word:
+    """What begins a line, and the line's number."""
+
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
 class _Parsed:
-    """What a netlist file refers to, and the first thing in it that would run."""
+    """What a netlist file refers to, and the first things in it that would run or interfere."""
 
     sections: tuple[str, ...]
     references: tuple[_Reference, ...]
     subcircuits: tuple[str, ...]
-    program: str
-    program_line: int
+    program: _Word | None
+    control: _Word | None
 
 
 def _parsed(path: Path) -> _Parsed:
@@ -196,35 +233,75 @@ def _parse(path: Path, _modified: int, _size: int) -> _Parsed:
         elif found["first"]:
             line = text.count("\n", 0, found.start("keyword")) + 1
             references.append(_Reference(line, inside, found["first"], _wanted(found)))
-    program = _PROGRAM.search(text)
-    group = program.lastindex or 0 if program else 0
     return _Parsed(
         sections=tuple(dict.fromkeys(sections)),
         references=tuple(references),
         subcircuits=_subcircuits(text),
-        program=program[group].lower() if program else "",
-        program_line=text.count("\n", 0, program.start(group)) + 1 if program else 0,
+        program=_first(_PROGRAM, text),
+        control=_first(_CONTROL, text),
     )
 
 
-def _refuse_programs(path: Path, seen: set[Path]) -> None:
+def _first(pattern: re.Pattern[str], text: str) -> _Word | None:
+    """The first match of one of the pattern's groups, in lower case."""
+    found = pattern.search(text)
+    if found is None:
+        return None
+    group = found.lastindex or 0
+    return _Word(found[group].lower(), text.count("\n", 0, found.start(group)) + 1)
+
+
+def _refuse_lines(path: Path, trusted: bool, seen: set[Path]) -> None:
     """Look through `path` and all it refers to: ngspice reads the sections not in use as well."""
     seen.add(path)
     netlist = _parsed(path)
-    if netlist.program:
+    if netlist.program and not trusted:
         raise InputError(
-            f"{path}, line {netlist.program_line}: {netlist.program!r} lets ngspice run "
+            f"{path}, line {netlist.program.line}: {netlist.program.text!r} lets ngspice run "
             "commands; refused without --trust-netlist"
+        )
+    if netlist.control:
+        raise InputError(
+            f"{path}, line {netlist.control.line}: {netlist.control.text!r} would override the "
+            "circuit's own analysis or output; remove the line"
         )
     for reference in netlist.references:
         included = _target(reference.name, path.parent)
         if included not in seen and included.is_file():
-            _refuse_programs(included, seen)
+            _refuse_lines(included, trusted, seen)
 
 
-def _collect(path: Path, section: str, where: str, found: dict[tuple[Path, str], None]) -> None:
-    """Add `path` and what its `section` includes to `found`; `where` names who asks."""
+def _refuse_cycles(path: Path, clear: set[Path], within: tuple[Path, ...]) -> None:
+    """Follow the plain includes of `path`; ngspice reads those of the sections not in use as well.
+
+    `within` holds the files that led here, `clear` gets those that lead to no cycle.
+    """
+    within = (*within, path)
+    for reference in _parsed(path).references:
+        included = _target(reference.name, path.parent)
+        if reference.wanted or included in clear or not included.is_file():
+            continue
+        if included in within:  # ngspice would include until its stack overflows
+            members = tuple((file, "") for file in within[within.index(included) :])
+            raise InputError(f"{path}, line {reference.line}: {_cycle(members)}")
+        _refuse_cycles(included, clear, within)
+    clear.add(path)
+
+
+def _collect(
+    path: Path,
+    section: str,
+    where: str,
+    found: dict[tuple[Path, str], None],
+    within: tuple[tuple[Path, str], ...],
+) -> None:
+    """Add `path` and what its `section` includes to `found`.
+
+    `where` names who asks, `within` holds the files and sections that led here.
+    """
     section = section.lower()
+    if (path, section) in within:
+        raise InputError(f"{where}: {_cycle(within[within.index((path, section)) :])}")
     if (path, section) in found:
         return
     if not path.is_file():
@@ -240,17 +317,24 @@ def _collect(path: Path, section: str, where: str, found: dict[tuple[Path, str],
     for reference in netlist.references:
         if reference.section == section:
             origin = f"{path}, line {reference.line}"
-            _collect(_target(reference.name, path.parent), reference.wanted, origin, found)
+            target = _target(reference.name, path.parent)
+            _collect(target, reference.wanted, origin, found, (*within, (path, section)))
 
 
-def _lines_in_use(path: Path, section: str, within: tuple[str, ...] = ()) -> Iterator[str]:
+def _cycle(members: tuple[tuple[Path, str], ...]) -> str:
+    """Says that the last of `members`, each of which includes the next, includes the first."""
+    *through, (_, section) = members
+    names = ", ".join(f"section {s!r} of {p.name}" if s else p.name for p, s in through)
+    subject = f"section {section!r} includes itself" if section else "includes itself"
+    return f"{subject} through {names}" if names else subject
+
+
+def _lines_in_use(path: Path, section: str) -> Iterator[str]:
     """Lines in `section` of a file, ``""`` outside of any, with absolute includes.
 
-    What it takes from other sections of the same file (`within` holds those that ask) is put
-    in its place: ngspice would read the whole file again, with includes that are relative.
+    What it takes from other sections of the same file is put in its place: ngspice would read
+    the whole file again, with includes that are relative.
     """
-    if section in within:
-        raise InputError(f"{path}: section {section!r} includes itself")
     inside = ""
     for line in _read(path).split("\n"):
         found = _DIRECTIVE.match(line)
@@ -262,7 +346,7 @@ def _lines_in_use(path: Path, section: str, within: tuple[str, ...] = ()) -> Ite
                 continue
             target, (start, end) = _target(found["first"], path.parent), found.span("first")
             if target == path.resolve():
-                yield from _lines_in_use(path, _wanted(found), (*within, section))
+                yield from _lines_in_use(path, _wanted(found))
             else:
                 yield f'{line[:start]}"{target}"{line[end:]}'
 

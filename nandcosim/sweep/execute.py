@@ -29,7 +29,7 @@ import numpy as np
 from dask.system import CPU_COUNT
 from distributed import Client, Future, KilledWorker, LocalCluster, as_completed
 
-from nandcosim.errors import InputError, SimulationError
+from nandcosim.errors import InputError, MissingExtraError, SimulationError
 from nandcosim.progress import Progress, ProgressCallback, show_progress
 from nandcosim.spice.deck import OPTIONS
 from nandcosim.spice.engine import BACKENDS, BackendName
@@ -38,6 +38,7 @@ from nandcosim.sweep.chunk import Chunk, ChunkResult, EngineUsed, Job
 from nandcosim.sweep.parse import load_spec
 from nandcosim.sweep.provenance import host
 from nandcosim.sweep.registry import load_circuit
+from nandcosim.sweep.rehearsal import rehearse
 from nandcosim.sweep.spec import SweepSpec
 from nandcosim.sweep.store import SweepStore
 from nandcosim.sweep.worker import (
@@ -114,7 +115,9 @@ def run_sweep(
     Raises
     ------
     InputError
-        If the spec is wrong or `out` holds something else.
+        If the spec is wrong, a deck cannot be built or `out` holds something else.
+    MissingExtraError
+        If the fast engine lacks a package.
     SimulationError
         If the workers cannot run the sweep at all.
     """
@@ -130,6 +133,7 @@ def run_sweep(
         store = SweepStore.open(path, writable=True)
         store.require_same(spec, circuit)
     else:
+        rehearse(spec, circuit)
         store = SweepStore.create(path, spec, circuit, chunk)
     with store.locked(), _progress(progress) as report:
         run = _Run(store, backend, time_limit, retry_failed, report)
@@ -266,6 +270,8 @@ class _Run:
         except KilledWorker:
             self._count_death(chunk)
             return None
+        except MissingExtraError:
+            raise
         except Exception as error:
             raise SimulationError(
                 f"the run stopped: {type(error).__name__}: {error}; the same command continues it"

@@ -8,7 +8,13 @@ import pytest
 
 from nandcosim.errors import InputError
 from nandcosim.spice import netlists
-from nandcosim.spice.netlists import call_subcircuits, digest, netlist_files, read_netlist
+from nandcosim.spice.netlists import (
+    call_subcircuits,
+    digest,
+    find_subcircuit,
+    netlist_files,
+    read_netlist,
+)
 
 LIBRARY = """* a library
 .LIB tt
@@ -130,5 +136,84 @@ def test_sections_of_the_same_file_are_put_in_place(library: Path) -> None:
     library.write_text('.lib a\n.lib "my.lib" b\n.endl\n.lib b\n.param x=1\n.endl\n')
     assert read_netlist(library, "a") == ".param x=1"
     library.write_text('.lib a\n.lib "my.lib" b\n.endl\n.lib b\n.lib my.lib a\n.endl\n')
-    with pytest.raises(InputError, match=r"my\.lib: section 'a' includes itself"):
+    words = r"my\.lib, line 5: section 'b' includes itself through section 'a' of my\.lib$"
+    with pytest.raises(InputError, match=words):
         read_netlist(library, "a")
+
+
+def test_a_file_that_includes_itself_is_named_with_its_line(tmp_path: Path) -> None:
+    """ngspice would follow it until it crashes."""
+    (tmp_path / "a.cir").write_text('* a\n.include "a.cir"\n')
+    with pytest.raises(InputError, match=r"/a\.cir, line 2: includes itself$"):
+        read_netlist(tmp_path / "a.cir")
+
+
+def test_a_cycle_of_files_is_named(tmp_path: Path) -> None:
+    for name, included in (("a", "b"), ("b", "c"), ("c", "a")):
+        (tmp_path / f"{name}.inc").write_text(f"* {name}\n.inc {included}.inc\n")
+    words = r"/c\.inc, line 2: includes itself through a\.inc, b\.inc$"
+    with pytest.raises(InputError, match=words):
+        read_netlist(tmp_path / "a.inc")
+
+
+def test_a_cycle_in_a_section_that_is_not_in_use_is_named(library: Path) -> None:
+    """ngspice reads the whole library, and what its sections include."""
+    inner = library.parent / "inner.lib"
+    inner.write_text(INNER + ".lib other\n.include back.inc\n.endl\n")
+    (library.parent / "back.inc").write_text(".include inner.lib\n")
+    words = r"/inner\.lib, line 8: includes itself through back\.inc$"
+    with pytest.raises(InputError, match=words):
+        read_netlist(library, "tt")
+
+
+def test_a_file_may_be_included_twice(tmp_path: Path) -> None:
+    (tmp_path / "common.inc").write_text(".param x=1\n")
+    card = tmp_path / "card.lib"
+    card.write_text('.include "common.inc"\n.include "common.inc"\n')
+    assert netlist_files(card) == (card, tmp_path / "common.inc")
+
+
+CELL = ".SUBCKT Nand_Cell d wl s b\n.ends\n"
+
+
+def test_a_cell_is_named_as_its_file(tmp_path: Path) -> None:
+    (tmp_path / "nand_cell.cir").write_text(CELL)
+    (tmp_path / "nand.cir").write_text(CELL)
+    (tmp_path / "empty.cir").write_text("* nothing\n")
+    path = str(tmp_path / "nand_cell.cir")
+    assert str(find_subcircuit(path)) == path
+    with pytest.raises(InputError, match=r"/nand\.cir: no \.subckt nand; found nand_cell$"):
+        find_subcircuit(str(tmp_path / "nand.cir"))
+    with pytest.raises(InputError, match=r"/empty\.cir: no \.subckt empty; found none$"):
+        find_subcircuit(str(tmp_path / "empty.cir"))
+
+
+def test_a_cell_may_include_its_subcircuit(tmp_path: Path) -> None:
+    (tmp_path / "inner.inc").write_text(CELL)
+    path = tmp_path / "nand_cell.cir"
+    path.write_text(".include inner.inc\n")
+    assert find_subcircuit(str(path)) == path
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["tran", "dc", "ac", "op", "noise", "temp", "save", "print", "plot", "end", "measure", "meas"],
+)
+@pytest.mark.parametrize("file", ["my.lib", "common.inc"])
+def test_a_line_that_overrides_the_deck_is_refused(
+    library: Path, monkeypatch: pytest.MonkeyPatch, file: str, word: str
+) -> None:
+    """Trusted or not: the run would be another than the one the circuit describes."""
+    monkeypatch.setenv("NANDCOSIM_TRUST_NETLIST", "1")
+    path = library.parent / file
+    line = path.read_text().count("\n") + 1
+    path.write_text(path.read_text() + f"  .{word.upper()} x 1n\n")
+    with pytest.raises(InputError, match=rf"{file}, line {line}: '\.{word}' would override"):
+        read_netlist(library, "tt")
+
+
+def test_what_foundries_set_is_left(tmp_path: Path) -> None:
+    card = tmp_path / "card.lib"
+    text = "*.tran 1n\n.options scale=1u\n.subckt a b\n.ends\n.param .temp\n"
+    card.write_text(text)
+    assert read_netlist(card) == text
