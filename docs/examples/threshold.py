@@ -1,20 +1,19 @@
 """Threshold distributions of a QLC page, at once, after a month and after a year.
 
 ``python docs/examples/threshold.py`` prints the tables of docs/threshold.md and draws
-docs/img/threshold.svg.
+docs/img/threshold.png.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 from scipy.stats import norm
 
 from nandcosim.threshold import NOMINAL, ThresholdParams, bit_error_rate, level_distributions
 
-PICTURE = Path(__file__).parents[1] / "img" / "threshold.svg"
+PICTURE = Path(__file__).parents[1] / "img" / "threshold.png"
 
 DAY = 86400.0
 TIMES = {"at once": 0.0, "1 month": 30 * DAY, "1 year": 365 * DAY}
@@ -66,12 +65,11 @@ def constants() -> None:
 
 
 def picture() -> None:
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    mpl.rcParams["svg.hashsalt"] = "threshold"
     figure = Figure(figsize=(9.5, 5.6), layout="constrained")
-    FigureCanvasSVG(figure)
+    FigureCanvasAgg(figure)
     x = np.linspace(-4.5, 16, 3000)
     for panel, (name, time) in zip(figure.subplots(3, 1, sharex=True), TIMES.items(), strict=True):
         found = level_distributions(4, retention=time, **WORN)
@@ -83,7 +81,7 @@ def picture() -> None:
             panel.fill_between(x, density, 1e-5, color="#0072B2", alpha=0.35, linewidth=0)
             panel.plot(x, density, color="#0072B2", linewidth=0.8)
         for read_level in range(1, 16):
-            panel.axvline(read_level - 0.5, color="0.45", linewidth=0.7, linestyle=":")
+            panel.axvline(read_level - 0.5, color="0.45", linewidth=0.7, linestyle=(0, (1, 3)))
         panel.set(yscale="log", ylim=(1e-4, 0.4), xlim=(-4.5, 16), ylabel="share of cells")
         panel.set_title(
             f"1,000 cycles, {name}: raw bit error rate {rate:.1e}", fontsize=10, loc="left"
@@ -91,7 +89,7 @@ def picture() -> None:
         panel.spines[["top", "right"]].set_visible(False)
     panel.set_xlabel("threshold [level spacings]; dotted: read levels")
     panel.set_xticks(range(16))
-    figure.savefig(PICTURE, metadata={"Date": None})
+    figure.savefig(PICTURE, dpi=130)
 
 
 if __name__ == "__main__":
