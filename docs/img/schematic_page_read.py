@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import schemdraw
 import schemdraw.elements as elm
-from schematics import SOFT, cell, down, drawing, inverter, select_transistor, source_line, text
+from schematics import SOFT, cell, down, drawing, select_transistor, sensing, source_line, text
 
 
 def steps(x: float, y: float) -> None:
@@ -20,24 +20,7 @@ def steps(x: float, y: float) -> None:
 
 def page_read() -> None:
     with drawing("page_read"):
-        pre = elm.PFet().anchor("drain").at((0, 0.8)).theta(0).reverse()
-        elm.Line().at(pre.gate).left(0.6)
-        text(pre.gate[0] - 0.7, pre.gate[1], "pch, once a sense", "right")
-        text(0.25, pre.gate[1], "precharge", color=SOFT)
-        elm.Vdd().at(pre.source).label("vdd")
-        elm.Line().at((0, 0.8)).to((0, 0))
-        elm.Dot().at((0, 0))
-        text(-0.3, 0.15, "bl", "right")
-        elm.Line().at((0, 0)).right(2.4)
-        elm.Dot()
-        elm.Capacitor().at((2.4, 0)).down(1.0).label("c_bl", loc="bottom")
-        elm.Ground()
-        elm.Line().at((2.4, 0)).right(1.0)
-        end = inverter((3.4, 0), "sense inverter")
-        end = inverter(end, "buffer")
-        end = inverter(end, "buffer")
-        elm.Line().at(end).right(0.4)
-        elm.Dot()
+        end = sensing("pch, once a sense")
         text(end[0] + 0.6, 0.1, "out")
         resistor = elm.Resistor().at((0, 0)).down(1.4).label("r_bl", loc="bottom", fontsize=11)
         low = select_transistor((resistor.end[0], resistor.end[1]), "string select, once a sense")

@@ -86,26 +86,35 @@ def inverter(start: Point, name: str) -> Point:
     return (found.end[0], found.end[1])
 
 
+def sensing(precharge: str) -> Point:
+    """Precharge, bitline, sense inverter and buffer; returns the buffer's output.
+
+    `precharge` names the signal of the precharge transistor.
+    """
+    pre = elm.PFet().anchor("drain").at((0, 0.8)).theta(0).reverse()
+    elm.Line().at(pre.gate).left(0.6)
+    text(pre.gate[0] - 0.7, pre.gate[1], precharge, "right")
+    text(0.25, pre.gate[1], "precharge", color=SOFT)
+    elm.Vdd().at(pre.source).label("vdd")
+    elm.Line().at((0, 0.8)).to((0, 0))
+    elm.Dot().at((0, 0))
+    text(-0.3, 0.15, "bl", "right")
+    elm.Line().at((0, 0)).right(2.4)
+    elm.Dot()
+    elm.Capacitor().at((2.4, 0)).down(1.0).label("c_bl", loc="bottom")
+    elm.Ground()
+    elm.Line().at((2.4, 0)).right(1.0)
+    end = inverter((3.4, 0), "sense inverter")
+    end = inverter(end, "buffer")
+    end = inverter(end, "buffer")
+    elm.Line().at(end).right(0.4)
+    elm.Dot()
+    return end
+
+
 def dts_sense() -> None:
     with drawing("dts_sense"):
-        pre = elm.PFet().anchor("drain").at((0, 0.8)).theta(0).reverse()
-        elm.Line().at(pre.gate).left(0.6)
-        text(pre.gate[0] - 0.7, pre.gate[1], "pch", "right")
-        text(0.25, pre.gate[1], "precharge", color=SOFT)
-        elm.Vdd().at(pre.source).label("vdd")
-        elm.Line().at((0, 0.8)).to((0, 0))
-        elm.Dot().at((0, 0))
-        text(-0.3, 0.15, "bl", "right")
-        elm.Line().at((0, 0)).right(2.4)
-        elm.Dot()
-        elm.Capacitor().at((2.4, 0)).down(1.0).label("c_bl", loc="bottom")
-        elm.Ground()
-        elm.Line().at((2.4, 0)).right(1.0)
-        end = inverter((3.4, 0), "sense inverter")
-        end = inverter(end, "buffer")
-        end = inverter(end, "buffer")
-        elm.Line().at(end).right(0.4)
-        elm.Dot()
+        end = sensing("pch")
         place = end[0] + 0.4
         text(place + 0.2, 0.1, "out")
         elm.Capacitor().at((place, 0)).down(1.0).label("c_load", loc="bottom")
