@@ -9,15 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from circuits_for_tests import RCDischarge
 
 from nandcosim.errors import InputError, MissingExtraError
 from nandcosim.sweep import load_circuit, parse_spec, run_sweep
 from nandcosim.sweep.rehearsal import rehearse
 from nandcosim.sweep.spec import SweepSpec
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # circuits_for_tests
-
-from circuits_for_tests import RCDischarge
 
 
 def spec_of(circuit: str = "dts_sense", **changes: Any) -> SweepSpec:
