@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+import xarray as xr
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from nandcosim.errors import InputError
@@ -64,6 +65,19 @@ class SystemConfig(BaseModel):
         for index in itertools.product(*(range(len(values)) for values in axes.values())):
             chosen = {name: axes[name][i] for name, i in zip(axes, index, strict=True)}
             yield index, self.model_copy(update=chosen)
+
+    def array(self, name: str) -> xr.DataArray:
+        """One field as a DataArray: along its own dimension if it is an axis, else a scalar.
+
+        Formulas over these broadcast over whatever axes the configuration has.
+        """
+        value = getattr(self, name)
+        extra = type(self).model_fields[name].json_schema_extra
+        assert isinstance(extra, dict)
+        attrs = {"units": extra["unit"], "origin": extra["origin"]}
+        if isinstance(value, tuple):
+            return xr.DataArray(list(value), dims=name, coords={name: list(value)}, attrs=attrs)
+        return xr.DataArray(value, attrs=attrs)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], where: str) -> Self:

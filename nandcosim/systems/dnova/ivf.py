@@ -51,12 +51,16 @@ class SearchResult:
         Vectors sensed in stages 1, 2, 3 (0 in stage 3 for FP32, which does not re-rank).
     lists : int64 array (nq, nprobe)
         Lists probed, best first.
+    candidates : int64 array (nq, k2)
+        Row numbers of the corpus that stage 2 kept, best first; -1 where fewer were
+        found. Without columns for FP32, which keeps none.
     """
 
     ids: NDArray[np.int64]
     scores: NDArray[np.float64]
     scanned: NDArray[np.int64]
     lists: NDArray[np.int64]
+    candidates: NDArray[np.int64]
 
 
 @dataclass(eq=False)
@@ -297,6 +301,13 @@ class IvfIndex:
         """Vectors in each list, shape (nlist,)."""
         return np.diff(self.offsets)
 
+    @property
+    def assignment(self) -> NDArray[np.int64]:
+        """List of each row of the corpus, shape (n,)."""
+        member = np.empty(self.ids.size, dtype=np.int64)
+        member[self.ids] = np.repeat(np.arange(self.nlist, dtype=np.int64), self.list_sizes)
+        return member
+
     def stored_cells(self, noise: SensingNoise, seed: int = 0) -> dict[str, StoredCells]:
         """What the cells hold under `noise`, by id: keys ``centroids`` and ``vectors``."""
         found = {}
@@ -378,19 +389,21 @@ class IvfIndex:
         scores = np.full((len(rows), k1), np.nan)
         scanned = np.zeros((len(rows), 3), dtype=np.int64)
         lists = np.empty((len(rows), nprobe), dtype=np.int64)
+        kept = np.full((len(rows), k2), -1, dtype=np.int64)
         best = full_score(self.vectors.shape[1], m[2], sensing.accumulator.cells, metric)
 
         def search_one(i: int) -> None:
             query = _Query(codes[i], int(names[i]), sensing)
             lists[i] = self._nearest_lists(query, nprobe)
             candidates, listed = self._coarse(query, lists[i], k2)
+            kept[i, : candidates.size] = self.ids[candidates]
             found, deficits = self._rerank(query, candidates, k1)
             ids[i, : found.size] = self.ids[found]
             scores[i, : found.size] = best - deficits
             scanned[i] = self.nlist, listed, candidates.size
 
         _for_each(search_one, len(rows), threads)
-        return SearchResult(ids=ids, scores=scores, scanned=scanned, lists=lists)
+        return SearchResult(ids, scores, scanned, lists, kept)
 
     def _nearest_lists(self, query: _Query, nprobe: int) -> NDArray[np.int64]:
         """Stage 1: the lists to probe, best first."""
@@ -477,6 +490,7 @@ class Fp32Ivf:
             scores=np.where(ids >= 0, scores, np.nan).astype(np.float64),
             scanned=scanned,
             lists=lists.astype(np.int64),
+            candidates=np.empty((len(rows), 0), dtype=np.int64),
         )
 
 
