@@ -321,13 +321,8 @@ def evaluate(
     from nandcosim.demo import retrieval
     from nandcosim.report.folder import report as write_report
     from nandcosim.report.retrieval import recall_rows
-    from nandcosim.systems.dnova import Config
 
-    chosen = split_settings(settings)
-    if config is not None:
-        configuration = Config.from_toml(config, chosen)
-    else:
-        configuration = Config.from_settings(chosen, "--set")
+    configuration = _configuration(config, settings)
     result = retrieval(configuration, corpus, out, tables)
     page = write_report(out)
     if as_json:
@@ -349,6 +344,96 @@ def encode(texts: Path, out: Path, batch_size: int, precision: Any) -> None:
 
     path = encode_corpus(texts, out, batch_size=batch_size, precision=precision, progress=True)
     click.echo(f"wrote {path}")
+
+
+@cli.command()
+@click.argument("corpus")
+@click.option("--out", type=PATH, required=True, metavar="A.nc", help="The adapter.")
+@SETTINGS
+def adapt(corpus: str, out: Path, settings: tuple[str, ...]) -> None:
+    """Train D-NOVA's query adapter on a corpus' training split; --set overrides the settings."""
+    from nandcosim.progress import counted_progress
+    from nandcosim.systems.dnova.adapter_training import TrainingSettings
+    from nandcosim.systems.dnova.adapter_training import adapt as train_adapter
+
+    chosen = TrainingSettings.from_settings(split_settings(settings), "--set")
+    with counted_progress("adapter", "epochs") as show:
+        trained = train_adapter(corpus, out, chosen, progress=show)
+    recalls = trained.provenance["history"]["validation_recall"]
+    best = trained.provenance["best_epoch"]
+    click.echo(
+        f"wrote {out}: recall@100 on the validation queries {recalls[0]:.4f} without it, "
+        f"{recalls[best]:.4f} after epoch {best}"
+    )
+
+
+@cli.command()
+@click.argument("paper", required=False)
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Measure again what is stored with the package (an hour; needs the larger corpora).",
+)
+@click.option("--out", type=PATH, metavar="F.json", help="With --measure: where to store it.")
+@AS_JSON
+def claims(paper: str | None, measure: bool, out: Path | None, as_json: bool) -> None:
+    """Check the papers' figures one by one: theirs, ours, the verdict and why."""
+    from nandcosim.claims import check, claim_lines, papers
+
+    if out is not None and not measure:
+        raise InputError("--out stores what --measure finds; give both")
+    found = {
+        name: check(name, measure=measure, store=out, progress=True)
+        for name in ([paper] if paper else papers())
+    }
+    if as_json:
+        _print_json({name: [one.row() for one in all_] for name, all_ in found.items()})
+    else:
+        click.echo("\n\n".join(f"{name}\n{claim_lines(all_)}" for name, all_ in found.items()))
+
+
+@cli.command()
+@click.argument("system", type=click.Choice(["dnova"]))
+@click.option("--samples", type=click.IntRange(min=1), required=True, help="Decisions replayed.")
+@click.option("--config", type=PATH, metavar="F.toml", help="Configuration; --set overrides it.")
+@SETTINGS
+@click.option("--corpus", default="wordnet", show_default=True, help="Name or your path.")
+@click.option("--tables", type=PATH, metavar="DIR", help="Calibration tables; default: shipped.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--workers", type=click.IntRange(min=1), help="Local worker processes.")
+@click.option("--out", type=PATH, metavar="DIR", help="Write the decisions there.")
+@AS_JSON
+def audit(
+    system: str,
+    samples: int,
+    config: Path | None,
+    settings: tuple[str, ...],
+    corpus: str,
+    tables: Path | None,
+    seed: int,
+    workers: int | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Replay decisions of a system's search in ngspice and count disagreements."""
+    from nandcosim.audit import audit_dnova, audit_lines, audit_rows
+    from nandcosim.systems import dnova
+    from nandcosim.tables import load_tables
+
+    configuration = _configuration(config, settings)
+    found = audit_dnova(
+        configuration,
+        dnova.load_corpus(corpus),
+        load_tables(tables),
+        samples=samples,
+        seed=seed,
+        workers=workers,
+        progress=True,
+    )
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        found.to_netcdf(out / f"audit_{system}.nc", engine="h5netcdf")
+    _print_json(audit_rows(found)) if as_json else click.echo(audit_lines(found))
 
 
 @cli.command()
@@ -397,6 +482,15 @@ def _circuit(name: str, settings: tuple[str, ...], trust: bool) -> tuple[Any, An
     _trust(trust)
     circuit = load_circuit(name)
     return circuit, circuit_params(circuit, split_settings(settings), "--set")
+
+
+def _configuration(config: Path | None, settings: tuple[str, ...]) -> Any:
+    from nandcosim.systems.dnova import Config
+
+    chosen = split_settings(settings)
+    if config is not None:
+        return Config.from_toml(config, chosen)
+    return Config.from_settings(chosen, "--set")
 
 
 def split_settings(settings: tuple[str, ...]) -> dict[str, str]:

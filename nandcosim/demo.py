@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from nandcosim.errors import NandcosimError
-from nandcosim.progress import Progress, show_progress
+from nandcosim.progress import counted_progress
 from nandcosim.report.folder import report
 from nandcosim.report.samples import save_sample
 from nandcosim.spice.engine import Engine
@@ -58,18 +57,10 @@ def demo(out: Path, say: Callable[[str], None]) -> Path:
 def retrieval(config: dnova.Config, corpus: str, out: Path, tables: Path | None = None) -> Path:
     """Evaluate D-NOVA, write ``dnova.nc`` into `out` (made if missing), with a bar."""
     workload = dnova.load_corpus(corpus)
-    loaded = load_tables(tables) if tables is not None or config.uses_table else {}
+    loaded = load_tables(tables)
     out.mkdir(parents=True, exist_ok=True)
-    start = time.monotonic()
-    with show_progress("D-NOVA", "configurations") as show:
-        result = dnova.evaluate(
-            config,
-            loaded,
-            workload,
-            progress=lambda done, total: show(
-                Progress(done, total, elapsed=time.monotonic() - start)
-            ),
-        )
+    with counted_progress("D-NOVA", "configurations") as show:
+        result = dnova.evaluate(config, loaded, workload, progress=show)
     path = out / "dnova.nc"
     result.to_netcdf(path, engine="h5netcdf")
     return path

@@ -10,7 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TextIO
 
-__all__ = ["Progress", "ProgressCallback", "format_duration", "format_line", "show_progress"]
+__all__ = [
+    "Progress",
+    "ProgressCallback",
+    "counted_progress",
+    "format_duration",
+    "format_line",
+    "show_progress",
+]
 
 #: Seconds between two plain lines.
 LINE_INTERVAL = 10.0
@@ -104,6 +111,14 @@ def show_progress(
     show = _bar if stream.isatty() else _lines
     with show(description, unit, stream) as callback:
         yield callback
+
+
+@contextmanager
+def counted_progress(description: str, unit: str = "items") -> Iterator[Callable[[int, int], None]]:
+    """As `show_progress`, but call it with items done and in all; the time is kept here."""
+    start = time.monotonic()
+    with show_progress(description, unit) as show:
+        yield lambda done, total: show(Progress(done, total, elapsed=time.monotonic() - start))
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from typing import Any
 import xarray as xr
 
 from nandcosim.errors import InputError
+from nandcosim.report.dnova import dnova_sections
 from nandcosim.report.page import Picture, Section, as_svg, write_page
-from nandcosim.report.retrieval import draw_recall, gap_table, recall_table
 from nandcosim.report.samples import draw_samples
 from nandcosim.tables import CalibrationTable, open_table
 from nandcosim.tables.plotting import draw
@@ -114,40 +114,7 @@ def _tables(found: list[tuple[str, xr.Dataset]]) -> list[Section]:
 
 
 def _evaluations(found: list[tuple[str, xr.Dataset]]) -> list[Section]:
-    sections = []
-    for name, dataset in found:
-        k = int(dataset["k"].max())
-        references = dataset["reference"].values.tolist()
-        pictures = []
-        if "nprobe" in dataset.dims:
-            pictures = [
-                Picture(
-                    as_svg(draw_recall(dataset, reference, k), f"{name}{reference}"),
-                    f"Recall@{k} after probing more and more lists; bars are one standard error "
-                    "over the queries. Points at one nprobe stand side by side.",
-                )
-                for reference in references
-            ]
-        text = (
-            f"D-NOVA retrieves inside the array. DTSabc senses a, b and c wordlines at once in its "
-            "three stages (lists, candidates, re-ranking); nprobe is how many inverted lists are "
-            "searched. FP32-IVF is the float32 search of the same lists in FAISS. "
-            f"Corpus {dataset.attrs['corpus']}: {dataset.attrs['documents']} documents, "
-            f"{dataset.attrs['queries']} queries, searched in every configuration; judged "
-            "documents are those that its relevance judgements name. The table gives the recall "
-            f"at {k}, in points, that FP32-IVF has more, paired by query, ± one standard error "
-            "(over the queries, and over the chips where several were drawn)."
-        )
-        facts = {
-            "file": name,
-            "configuration": _settings(dataset.attrs["config"]),
-            "tables, by digest": dataset.attrs["tables"],
-            "made by": f"nandcosim {dataset.attrs['nandcosim']}, {dataset.attrs['made']}",
-        }
-        sections.append(Section("Recall of D-NOVA", text, pictures, facts, gap_table(dataset, k)))
-        every = "Share of the reference found in the first k, ± one standard error."
-        sections.append(Section("Every recall", every, rows=recall_table(dataset)))
-    return sections
+    return [section for name, dataset in found for section in dnova_sections(name, dataset)]
 
 
 def _origin(dataset: xr.Dataset) -> dict[str, str]:
@@ -167,12 +134,6 @@ def _origin(dataset: xr.Dataset) -> dict[str, str]:
 def _decoded(dataset: xr.Dataset, name: str) -> Any:
     value = dataset.attrs.get(name)
     return json.loads(value) if isinstance(value, str) else value
-
-
-def _settings(config: str) -> str:
-    """``alpha = 2; nprobe = 1, 2, 4`` from a configuration in JSON."""
-    lists = {k: v if isinstance(v, list) else [v] for k, v in json.loads(config).items()}
-    return "; ".join(f"{name} = {', '.join(map(str, each))}" for name, each in lists.items())
 
 
 #: Section kinds in the order of the page, and the attribute that marks a file of that kind.

@@ -17,8 +17,10 @@ __all__ = [
     "status_lines",
 ]
 
-_PREFIXES = {-18: "a", -15: "f", -12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G"}
-_PREFIXED = {"A", "F", "J", "V", "W", "m", "ohm", "s"}
+_PREFIXES = {
+    -18: "a", -15: "f", -12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T",
+}  # fmt: skip
+_PREFIXED = {"A", "B", "F", "Hz", "J", "V", "W", "m", "ohm", "s"}
 
 
 def quantity(value: float | int | str | None, unit: str) -> str:
@@ -29,7 +31,7 @@ def quantity(value: float | int | str | None, unit: str) -> str:
         return "-"
     if unit not in _PREFIXED or value == 0:
         return f"{value:.6g} {unit}".removesuffix(" 1").rstrip()
-    exponent = min(max(3 * math.floor(math.log10(abs(value)) / 3), -18), 9)
+    exponent = min(max(3 * math.floor(math.log10(abs(value)) / 3), -18), 12)
     return f"{value / 10.0**exponent:.4g} {_PREFIXES[exponent]}{unit}"
 
 

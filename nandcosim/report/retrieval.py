@@ -10,11 +10,21 @@ import numpy as np
 import xarray as xr
 
 from nandcosim.report.style import COLOURS, figure
+from nandcosim.systems.dnova.config import group_sizes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_recall", "gap_table", "over_chips", "recall_rows", "recall_table"]
+__all__ = [
+    "deficit_table",
+    "draw_heat_map",
+    "draw_recall",
+    "gap_table",
+    "heat_map_axes",
+    "over_chips",
+    "recall_rows",
+    "recall_table",
+]
 
 #: Octaves between neighbouring lines at one nprobe, so that they don't hide each other.
 _SIDESTEP = 0.07
@@ -67,6 +77,70 @@ def draw_recall(dataset: xr.Dataset, reference: str = "judged", k: int = 100) ->
     axes.set_ylim(0, 1)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return fig
+
+
+def heat_map_axes(dataset: xr.Dataset) -> tuple[list[int], list[int]] | None:
+    """Values of m1 = m3 and of m2 if the triples of ``dts`` make a whole grid, else None."""
+    if "dts" not in dataset.dims:
+        return None
+    triples = [group_sizes(str(value)) for value in dataset["dts"].values]
+    outer, inner = sorted({t[0] for t in triples}), sorted({t[1] for t in triples})
+    whole = len(outer) > 1 and len(inner) > 1 and len(triples) == len(outer) * len(inner)
+    return (outer, inner) if whole and all(t[0] == t[2] for t in triples) else None
+
+
+def draw_heat_map(dataset: xr.Dataset, k: int = 100) -> Figure:
+    """Draw the gap to FP32-IVF over m2 and m1 = m3 (Fig. 12), at the most lists probed.
+
+    Parameters
+    ----------
+    dataset : xarray.Dataset
+        With the axis ``dts`` as `heat_map_axes` asks for; of other axes the last value.
+    k : int
+    """
+    axes_values = heat_map_axes(dataset)
+    assert axes_values is not None
+    outer, inner = axes_values
+    gap = over_chips(dataset)["gap"].sel(k=k)
+    reference = "judged" if "judged" in gap["reference"] else "exact"
+    gap = gap.sel(reference=reference)
+    gap = gap.isel({dim: -1 for dim in gap.dims if dim != "dts"})
+    points = np.empty((len(outer), len(inner)))
+    for triple, value in zip(dataset["dts"].values, gap.values, strict=True):
+        m1, m2, _ = group_sizes(str(triple))
+        points[outer.index(m1), inner.index(m2)] = 100 * value
+    fig, (axes,) = figure(width=4.6, height=3.6)
+    image = axes.imshow(points, cmap="viridis_r", origin="lower", aspect="auto")
+    middle = (points.min() + points.max()) / 2
+    for row, column in np.ndindex(points.shape):
+        value = points[row, column]
+        colour = "white" if value > middle else "black"
+        axes.text(column, row, f"{value:.1f}", ha="center", va="center", color=colour)
+    axes.set_xticks(range(len(inner)), [str(m) for m in inner])
+    axes.set_yticks(range(len(outer)), [str(m) for m in outer])
+    axes.set_xlabel("wordlines at once in stage 2, m2")
+    axes.set_ylabel("in stages 1 and 3, m1 = m3")
+    axes.grid(visible=False)
+    fig.colorbar(image, label=f"gap of recall@{k} to FP32-IVF (points)")
+    return fig
+
+
+def deficit_table(dataset: xr.Dataset) -> list[dict[str, Any]]:
+    """Quantiles of the deficit of a string by stage, in the first configuration of each DTS."""
+    deficit = dataset["deficit"]
+    keep = [dim for dim in deficit.dims if dim in ("dts", "alpha")]
+    kept = {*keep, "stage", "quantile"}
+    deficit = deficit.isel({dim: 0 for dim in deficit.dims if dim not in kept}, drop=True)
+    lines = deficit.stack(line=[*keep, "stage"], create_index=False)
+    rows = []
+    for number in range(lines.sizes["line"]):
+        one = lines.isel(line=number)
+        settings = {dim: str(one[dim].item()) for dim in [*keep, "stage"]}
+        found = {
+            f"quantile {float(q):g}": f"{float(one.sel(quantile=q)):.3g}" for q in one["quantile"]
+        }
+        rows.append({**settings, **found})
+    return rows
 
 
 def recall_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:

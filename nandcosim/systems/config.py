@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -59,9 +59,14 @@ class SystemConfig(BaseModel):
         fields = type(self).model_fields
         return {n: getattr(self, n) for n in fields if isinstance(getattr(self, n), tuple)}
 
-    def points(self) -> Iterator[tuple[tuple[int, ...], Self]]:
-        """Every combination of axis values: its index on the axes and its configuration."""
-        axes = self.axes
+    def points(
+        self, names: Collection[str] | None = None
+    ) -> Iterator[tuple[tuple[int, ...], Self]]:
+        """Every combination of axis values: its index on the axes and its configuration.
+
+        With `names`, of those axes only; the others stay axes.
+        """
+        axes = {n: v for n, v in self.axes.items() if names is None or n in names}
         for index in itertools.product(*(range(len(values)) for values in axes.values())):
             chosen = {name: axes[name][i] for name, i in zip(axes, index, strict=True)}
             yield index, self.model_copy(update=chosen)

@@ -225,3 +225,5 @@ def test_the_quality_command_prints_what_the_function_finds(
     assert f"mrr {expected.mrr:.4g}" in capsys.readouterr().out
     assert quality_command(["wordnet", "--split", "dev"]) == 2
     assert "no split 'dev'" in capsys.readouterr().err
+    assert quality_command(["wordnet", "--reencode", "--encoder", "mpnet"]) == 2
+    assert "has 384 dimensions, encoder 'mpnet' makes 768" in capsys.readouterr().err

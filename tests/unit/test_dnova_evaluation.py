@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -10,8 +12,10 @@ from nandcosim.errors import InputError
 from nandcosim.systems import dnova
 from nandcosim.systems.dnova.config import group_sizes
 from nandcosim.systems.dnova.ivf import exact_neighbours
+from nandcosim.systems.dnova.mapping import place
 from nandcosim.systems.dnova.recall import recall_per_query
-from nandcosim.tables import CalibrationTable
+from nandcosim.tables import CalibrationTable, load_tables
+from nandcosim.units import to_unit
 
 
 @pytest.fixture(scope="module")
@@ -148,8 +152,116 @@ def test_every_field_says_its_unit_and_origin() -> None:
     kinds = {"stated", "derived", "measured", "sourced", "assumed", "calibrated"}
     for name, field in dnova.Config.model_fields.items():
         extra = field.json_schema_extra
-        assert extra["unit"] in {"", "1"}, name
+        assert extra["unit"] == "" or to_unit(1.0, extra["unit"], name) == 1.0
         assert extra["origin"].split(":")[0] in kinds, name
+
+
+def test_a_unit_may_be_written() -> None:
+    config = dnova.Config.from_settings({"channel_bandwidth": "1 GB/s, 2 GB/s"}, "--set")
+    assert config.channel_bandwidth == (1e9, 2e9)
+
+
+# ---------------------------------------------------------------- what it costs
+
+TABLES = {name: load_tables()[name] for name in ("dts_discharge", "dts_energy")}
+
+#: 600 vectors in 19 sub-blocks of 32.
+COSTLY = dnova.Config(
+    nlist=8, nprobe=(2, 8), k2=100, k1=25, dts=("111", "242"), bitlines=32,
+    schedule=("serial", "channel", "device"), mapping=("naive", "locality"),
+    channels=(1, 4), page_energy=(1e-7, 3e-7), deficit_queries=5, event_queries=5,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def costs(corpus) -> xr.Dataset:
+    return dnova.evaluate(COSTLY, TABLES, corpus)
+
+
+def test_a_variable_has_the_axes_it_depends_on(costs) -> None:
+    assert set(costs.recall.dims) == {"dts", "nprobe", "reference", "k"}
+    assert set(costs.activations.dims) == {"dts", "nprobe", "mapping", "schedule", "channels",
+                                           "stage"}  # fmt: skip
+    assert "page_energy" in costs.energy.dims
+    assert "page_energy" not in costs.latency.dims
+    assert set(costs.ivf_recall.dims) == {"nprobe", "reference", "k"}
+
+
+def test_the_breakdown_sums_to_the_total(costs) -> None:
+    """All queries touch every sub-block at nprobe 8, so their total is the median too."""
+    total = costs.latency.sel(system="dnova", nprobe=8).sum(["stage", "component"])
+    median = costs.latency_percentile.sel(nprobe=8, percentile=50)
+    spread = costs.activations.sel(nprobe=8, stage=3).max() - 19
+    assert float(spread) <= 0
+    np.testing.assert_allclose(total, median.transpose(*total.dims), rtol=0.05)
+
+
+def test_axes_are_their_points(corpus, costs) -> None:
+    """Every corner of the axes, evaluated alone, gives what stands in the whole."""
+    for choice in (0, -1):
+        at = {name: values[choice] for name, values in COSTLY.axes.items()}
+        alone = dnova.evaluate(COSTLY.model_copy(update=at), TABLES, corpus)
+        for name in ("recall", "latency", "energy", "qps", "bytes_moved", "power_saturated",
+                     "deficit", "event_qps", "device_sram_peak"):  # fmt: skip
+            whole = costs[name]
+            whole = whole.sel({n: v for n, v in at.items() if n in whole.dims})
+            np.testing.assert_allclose(
+                alone[name].transpose(*whole.dims), whole, rtol=1e-12, err_msg=name
+            )
+
+
+def test_probing_all_lists_touches_every_sub_block(corpus, costs) -> None:
+    index = dnova.IvfIndex.build(corpus.vectors, 8, 0)
+    for mapping in ("naive", "locality"):
+        layout = place(index.list_sizes, index.centroids, index.assignment, 32, mapping)
+        found = costs.activations.sel(mapping=mapping, nprobe=8, stage=2)
+        assert (found == layout.subblocks).all()
+    serial = costs.sel(schedule="serial")
+    xr.testing.assert_equal(serial.busiest.drop_attrs(), serial.activations.drop_attrs())
+    assert (costs.busiest <= costs.activations).all()
+
+
+def test_latency_of_a_serial_query_by_hand(corpus) -> None:
+    """Table 1 alone: array time is 30 us a sense, 64 / m senses an activation of 64 cells."""
+    config = COSTLY.model_copy(
+        update={"dts": "242", "nprobe": 8, "schedule": "serial", "mapping": "naive",
+                "channels": 1, "page_energy": 1e-7, "event_queries": 0}
+    )  # fmt: skip
+    found = dnova.evaluate(config, {}, corpus)
+    count = found.activations
+    expected = 30e-6 * 64 * float((count / xr.DataArray([2, 4, 2], dims="stage")).sum())
+    array = found.latency.sel(system="dnova", component="array").sum()
+    assert float(array) == pytest.approx(expected, rel=1e-12)
+
+
+def test_simulation_of_a_query_alone_is_the_closed_form(costs) -> None:
+    serial = costs.event_latency_ratio.sel(schedule="serial")
+    np.testing.assert_allclose(serial, 1.0, rtol=1e-9)
+
+
+def test_baselines_are_searched_too_if_asked(corpus) -> None:
+    config = CONFIG.model_copy(
+        update={"alpha": 2, "dts": "242", "baselines": "executed", "reis_candidates": (30, 600)}
+    )
+    found = dnova.evaluate(config, TABLES, corpus)
+    exact = {"reference": "exact", "k": 25, "nprobe": 8}
+    assert float(found.nsp_recall.sel(exact)) > 0.98
+    few, all_ = found.reis_recall.sel(exact).values
+    assert few < all_
+    assert all_ == pytest.approx(float(found.nsp_recall.sel(exact)), abs=0.01)
+    assert "reis_candidates" not in found.recall.dims
+    assert json.loads(found.attrs["config"])["faiss_bandwidth"] > 0
+
+
+def test_an_index_too_large_for_the_device_is_refused(corpus) -> None:
+    config = CONFIG.model_copy(update={"blocks": 1, "select_lines": 1, "bitlines": 2, "dies": 1})
+    with pytest.raises(InputError, match=r"index of 600 vectors .* allowed: "):
+        dnova.evaluate(config, {}, corpus)
+
+
+def test_too_few_planes_are_refused(corpus) -> None:
+    with pytest.raises(InputError, match="planes = 1 a die"):
+        dnova.evaluate(CONFIG.model_copy(update={"planes": 1}), {}, corpus)
 
 
 def test_exact_neighbours_are_those_of_a_full_sort(corpus) -> None:

@@ -17,6 +17,7 @@ from nandcosim.systems.dnova.noise import (
     LEVEL_PARTS,
     SensingNoise,
     StoredCells,
+    amplifier_draws,
     read_deficits,
     store_cells,
 )
@@ -43,6 +44,46 @@ def test_stored_errors_are_a_function_of_seed_and_row() -> None:
     np.testing.assert_array_equal(part.original, whole.original[:17_000])
     np.testing.assert_array_equal(part.complemented, whole.complemented[:17_000])
     assert (store_cells(codes, 0.3, seed=6).original != whole.original).mean() > 0.9
+
+
+def test_a_vectors_errors_need_no_other_vector() -> None:
+    draw = np.random.default_rng(1)
+    codes, ids = draw.integers(0, 16, (900, 5)), draw.permutation(5000)[:900]
+    whole = store_cells(codes, 0.3, seed=5, ids=ids)
+    some = draw.permutation(900)[:40]
+    part = store_cells(codes[some], 0.3, seed=5, ids=ids[some])
+    np.testing.assert_array_equal(part.original, whole.original[some])
+    np.testing.assert_array_equal(part.complemented, whole.complemented[some])
+    amplifiers = amplifier_draws(ids, 3, seed=5)
+    np.testing.assert_array_equal(amplifier_draws(ids[some], 3, seed=5), amplifiers[some])
+    np.testing.assert_array_equal(amplifier_draws(ids, 2, seed=5), amplifiers[:, :, :2])
+
+
+def test_amplifiers_are_standard_normal_and_independent() -> None:
+    n = 20_000
+    u = amplifier_draws(np.arange(n), 3, seed=7).reshape(n, 6)
+    assert np.abs(u.mean(axis=0)).max() < 5 / np.sqrt(n)
+    assert np.abs(u.std(axis=0) - 1).max() < 5 / np.sqrt(2 * n)
+    correlation = np.corrcoef(np.hstack([u[1:], u[:-1]]).T) - np.eye(12)
+    assert np.abs(correlation).max() < 5 / np.sqrt(n)
+    # Not the draws of the cells either.
+    error = store_cells(np.zeros((n, 1), int), 1.0, seed=7).original[:, 0] / LEVEL_PARTS
+    assert abs(np.corrcoef(error, u[:, 0])[0, 1]) < 5 / np.sqrt(n)
+    assert (amplifier_draws(np.arange(n), 3, seed=8).reshape(n, 6) != u).mean() > 0.99
+
+
+def test_an_amplifiers_error_moves_all_cells_of_its_string_alike() -> None:
+    """Three strings of 4 cells and a short one; the offset is worth whole levels."""
+    codes = np.random.default_rng(0).integers(3, 12, (20, 14))
+    cells = store_cells(codes, 0.0, seed=0)
+    steps = np.random.default_rng(1).integers(-2, 3, (20, 2, 4))
+    original, complemented = cells.effective_levels(0.0, offsets=steps.astype(float), cells=4)
+    string = np.arange(14) // 4
+    np.testing.assert_array_equal(original, codes + steps[:, 0][:, string])
+    np.testing.assert_array_equal(complemented, 15 - codes + steps[:, 1][:, string])
+    some = np.array([3, 17])
+    picked, _ = cells.effective_levels(0.0, some, offsets=steps, cells=4)
+    np.testing.assert_array_equal(picked, original[some])
 
 
 def test_perfect_cells_hold_their_codes() -> None:

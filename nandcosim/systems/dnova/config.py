@@ -9,9 +9,17 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from nandcosim.systems.config import SystemConfig, setting
+from nandcosim.systems.dnova.baselines import BaselineFields
+from nandcosim.systems.dnova.device import DeviceFields
 from nandcosim.systems.dnova.quantise import parse_range
 
-__all__ = ["Config", "group_sizes"]
+__all__ = ["SEARCH_AXES", "Config", "SearchFields", "group_sizes"]
+
+#: Fields whose every value is a search of its own.
+SEARCH_AXES = (
+    "dts", "alpha", "metric", "value_range", "nlist", "nprobe", "k2", "latch_bits", "merge_bits",
+    "adapter", "noise", "sigma", "read_noise", "chip", "wordlines", "reis_candidates",
+)  # fmt: skip
 
 
 def group_sizes(dts: str) -> tuple[int, int, int]:
@@ -45,11 +53,15 @@ _Whole = Annotated[int, Field(ge=0)]
 _Tolerance = Annotated[int, Field(ge=1, le=16)]
 _Spread = Annotated[float, Field(ge=0.0, le=5.0)]
 _Noise = Literal["none", "table"]
-_Metric = Literal["dts", "ubs+lbs", "ubs"]
+_ReadNoise = Literal["static", "per_read"]
+_Metric = Literal["dts", "ubs+lbs", "ubs+lbs-strict", "ubs"]
+_MergeBits = Annotated[int, Field(ge=0, le=15)]
+_Mapping = Literal["naive", "locality"]
+_Packing = Literal["first-fit", "next-fit", "continuous"]
 
 
-class Config(SystemConfig):
-    """Fields of `nandcosim.systems.dnova.evaluate`; a list or tuple makes an axis."""
+class SearchFields(SystemConfig):
+    """Fields of the search itself."""
 
     dts: _Triple | tuple[_Triple, ...] = setting(
         "242",
@@ -88,6 +100,18 @@ class Config(SystemConfig):
     latch_bits: _Count | tuple[_Count, ...] = setting(
         4, unit="1", meaning="deficit latch of a bitline", origin="stated: section 3.2"
     )
+    merge_bits: _MergeBits | tuple[_MergeBits, ...] = setting(
+        0,
+        unit="1",
+        meaning="width of the merged deficit at the controller, 0 for as wide as needed",
+        origin="derived: the 6 bits of section 3.3 do not hold six strings of 4 bits (90)",
+    )
+    adapter: str | tuple[str, ...] = setting(
+        "none",
+        unit="",
+        meaning="query adapter: none, a shipped one's name, or your file",
+        origin="stated: section 4.2",
+    )
     noise: _Noise | tuple[_Noise, ...] = setting(
         "none",
         unit="",
@@ -100,12 +124,43 @@ class Config(SystemConfig):
         meaning="stored threshold error in level spacings, with noise=table",
         origin="stated: section 6.4, nominal QLC condition",
     )
+    read_noise: _ReadNoise | tuple[_ReadNoise, ...] = setting(
+        "static",
+        unit="",
+        meaning="offset of a sense amplifier: for life, or drawn in every read",
+        origin="measured: its cause in the circuit is mismatch of transistors",
+    )
     chip: _Whole | tuple[_Whole, ...] = setting(
         0,
         unit="1",
         meaning="draw of the noise: 0 at the table's values, others draw its uncertainty too",
         origin="assumed",
     )
+    mapping: _Mapping | tuple[_Mapping, ...] = setting(
+        "locality",
+        unit="",
+        meaning="order in which lists are packed into sub-blocks",
+        origin="stated: section 4.3",
+    )
+    packing: _Packing | tuple[_Packing, ...] = setting(
+        "first-fit",
+        unit="",
+        meaning="rule by which lists go into sub-blocks; continuous cuts them at the ends",
+        origin="stated: section 4.3, first fit",
+    )
+    deficit_queries: _Whole = setting(
+        20, unit="1", meaning="queries whose string deficits are recorded", origin="assumed"
+    )
+    baselines: Literal["modelled", "executed"] = setting(
+        "modelled",
+        unit="",
+        meaning="baselines: their cost alone, or also searched for recall and FAISS timed here",
+        origin="assumed",
+    )
+    event_queries: _Whole = setting(
+        0, unit="1", meaning="queries put through the event-driven simulation too",
+        origin="assumed",
+    )  # fmt: skip
     queries: _Count = setting(
         1000, unit="1", meaning="queries at most", origin="assumed: the shipped test split"
     )
@@ -113,6 +168,10 @@ class Config(SystemConfig):
     threads: _Count = setting(
         1, unit="1", meaning="queries searched at a time; no effect on results", origin="assumed"
     )
+
+
+class Config(SearchFields, DeviceFields, BaselineFields):
+    """Fields of `nandcosim.systems.dnova.evaluate`; a list or tuple makes an axis."""
 
     @property
     def uses_table(self) -> bool:

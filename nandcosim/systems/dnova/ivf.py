@@ -4,36 +4,45 @@ Stage 1 senses all centroids and keeps `nprobe` lists, stage 2 senses every vect
 of those lists and keeps K2, stage 3 senses those again and keeps K1; stage s senses
 m_s cells at once. All stages rank by (deficit, id), smallest first, so that equal
 scores have one order. The reference is FP32-IVF: FAISS over the same lists.
+
+An index is made of segments that share centroids and quantiser. Each holds some of
+the vectors, list by list; insertion appends one. Which segment a vector lies in
+changes no result.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nandcosim.errors import InputError, MissingExtraError
-from nandcosim.systems.dnova.bitslice import BitSliced, candidate_deficits
-from nandcosim.systems.dnova.noise import SensingNoise, StoredCells, read_deficits, store_cells
-from nandcosim.systems.dnova.quantise import Quantiser, RangePolicy, fit_quantiser
-from nandcosim.systems.dnova.score import (
-    Accumulator,
-    check_sensing,
-    full_score,
-    senses_of,
+from nandcosim.systems.dnova.noise import (
+    READ_NOISE,
+    SensingNoise,
+    StoredCells,
+    amplifier_draws,
+    read_deficits,
+    store_cells,
 )
+from nandcosim.systems.dnova.planes import PlaneLists, Rule, planes_for
+from nandcosim.systems.dnova.quantise import Quantiser, RangePolicy, fit_quantiser
+from nandcosim.systems.dnova.score import Accumulator, full_score, senses_of
 
-__all__ = ["Fp32Ivf", "IvfIndex", "SearchResult", "exact_neighbours", "normalised"]
+__all__ = ["Fp32Ivf", "IvfIndex", "SearchResult", "Segment", "exact_neighbours", "normalised"]
 
 _CENTROIDS, _LISTS, _RERANK = 1, 2, 3
 """The stages."""
 
-_PERFECT = (0.0, -1, 0.0)
-"""Key of noise-free cells among the bit-sliced ones."""
+_MOST_IDS = 2**40
+"""Ids stay below this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,124 +74,131 @@ class SearchResult:
 
 @dataclass(eq=False)
 class _Cells:
-    """One array of vectors as stored in cells, with what scoring it needs, made when asked for.
+    """Vectors as stored in cells, perfect and, when asked for, with errors.
 
-    Noise-free cells hold codes; noisy ones thresholds, of which each trip margin
-    makes its own effective levels. Only the latest noise is kept.
+    Of the errors only the latest are kept: thresholds, of which each group size makes
+    its own effective levels.
     """
 
-    codes: NDArray[np.uint8]
-    """Shape (n, D), in order of position."""
+    perfect: PlaneLists
     ids: NDArray[np.int64]
     """Id of each position, shape (n,)."""
-    levels: int
     part: int
     """Distinguishes centroids from vectors in the random streams."""
     _stored: dict[tuple[float, int], StoredCells] = field(default_factory=dict)
-    _sliced: dict[tuple[float, int, float], BitSliced] = field(default_factory=dict)
+    _sensed: dict[tuple[Any, ...], PlaneLists] = field(default_factory=dict)
 
     def stored(self, sigma: float, seed: int) -> StoredCells:
         key = (sigma, seed)
         if key not in self._stored:
             self._stored.clear()
-            self._sliced = {k: v for k, v in self._sliced.items() if k == _PERFECT}
-            order = np.argsort(self.ids)
-            by_id = store_cells(
-                self.codes[order], sigma, _stream(seed, self.part), levels=self.levels
+            self._sensed.clear()
+            self._stored[key] = store_cells(
+                self.perfect.codes(),
+                sigma,
+                _stream(seed, self.part),
+                levels=self.perfect.levels,
+                ids=self.ids,
             )
-            place = np.argsort(order)
-            self._stored[key] = StoredCells(by_id.original[place], by_id.complemented[place])
         return self._stored[key]
 
-    def sliced(self, noise: SensingNoise | None, m: int, seed: int) -> BitSliced:
+    def draws(self, strings: int, seed: int) -> NDArray[np.float32]:
+        """Of the amplifiers, shape (n, 2, strings)."""
+        return amplifier_draws(self.ids, strings, _stream(seed, self.part))
+
+    def sensed(self, noise: SensingNoise | None, rule: Rule, seed: int) -> PlaneLists:
+        """As `rule` finds the cells when read noise is static."""
         if noise is None:
-            if _PERFECT not in self._sliced:
-                self._sliced[_PERFECT] = BitSliced(self.codes, levels=self.levels)
-            return self._sliced[_PERFECT]
-        key = (noise.sigma, seed, noise.trip_margin(m))
-        if key not in self._sliced:
-            effective = self.stored(noise.sigma, seed).effective_levels(noise.trip_margin(m))
-            self._sliced[key] = BitSliced(*effective, levels=self.levels)
-        return self._sliced[key]
+            return self.perfect
+        stored = self.stored(noise.sigma, seed)
+        trip, spread = noise.trip_margin(rule.m), noise.read_sigma(rule.m)
+        cells, levels = rule.accumulator.cells, self.perfect.levels
+        key = (noise.sigma, seed, trip, spread, cells, planes_for(levels, rule.alpha))
+        if key not in self._sensed:
+            offsets = None
+            if spread > 0:
+                offsets = spread * self.draws(rule.accumulator.strings(rule.dim), seed)
+            original, complemented = stored.effective_levels(trip, offsets=offsets, cells=cells)
+            self._sensed[key] = PlaneLists.pack(
+                original,
+                self.perfect.offsets,
+                complemented=complemented,
+                levels=levels,
+                alpha=rule.alpha,
+            )
+        return self._sensed[key]
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Some of an index's vectors, list by list and by id within a list.
+
+    Attributes
+    ----------
+    ids : int64 array (n,)
+        Id at each position.
+    cells : PlaneLists
+        Codes of the vectors, and the bounds of the lists.
+    vectors : float32 array (n, D) or None
+        Normalised vectors, needed for the FP32 reference only.
+    source : Path or None
+        Folder that it was opened from.
+    """
+
+    ids: NDArray[np.int64]
+    cells: PlaneLists
+    vectors: NDArray[np.float32] | None
+    source: Path | None = None
+    _sensing: _Cells = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_sensing", _Cells(self.cells, self.ids, _LISTS))
+
+    @classmethod
+    def of_members(
+        cls,
+        ids: NDArray[np.int64],
+        member: NDArray[np.int64],
+        nlist: int,
+        codes: NDArray[Any],
+        vectors: NDArray[np.float32] | None,
+        levels: int,
+    ) -> Segment:
+        """Sort vectors into the lists that `member` (n,) names."""
+        order = np.lexsort((ids, member))
+        offsets = np.zeros(nlist + 1, dtype=np.int64)
+        np.cumsum(np.bincount(member, minlength=nlist), out=offsets[1:])
+        return cls(
+            ids=np.ascontiguousarray(ids[order]),
+            cells=PlaneLists.pack(codes[order], offsets, levels=levels),
+            vectors=None if vectors is None else np.ascontiguousarray(vectors[order]),
+        )
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """List i holds positions offsets[i] .. offsets[i + 1] - 1."""
+        return self.cells.offsets
+
+    @property
+    def member(self) -> NDArray[np.int64]:
+        """List of each position, shape (n,)."""
+        return np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
 
 
 @dataclass(frozen=True)
 class _Sensing:
     """How the queries of one search are sensed."""
 
-    m: tuple[int, int, int]
-    alpha: int
-    metric: str
-    accumulator: Accumulator
+    rules: tuple[Rule, Rule, Rule]
     noise: SensingNoise | None
     seed: int
+    threads: int
 
-    def draws(self, stage: int) -> bool:
-        """Whether every read of this stage has its own error."""
-        return self.noise is not None and self.noise.read_sigma(self.m[stage - 1]) > 0
-
-    def rule(self, stage: int) -> dict[str, Any]:
-        return {
-            "alpha": self.alpha,
-            "m": self.m[stage - 1],
-            "metric": self.metric,
-            "accumulator": self.accumulator,
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class _Query:
-    """One query's codes (D,), its name in the random streams, and how it is sensed."""
-
-    codes: NDArray[np.int64]
-    name: int
-    sensing: _Sensing
-
-    def scan(
-        self, cells: _Cells, positions: NDArray[np.int64], spans: ArrayLike | None, stage: int
-    ) -> NDArray[np.integer[Any]]:
-        """Deficits of whole lists; `positions` spells `spans` out, None being everything."""
-        sensing = self.sensing
-        if sensing.draws(stage):
-            return self._read(cells, positions, stage)
-        sliced = cells.sliced(sensing.noise, sensing.m[stage - 1], sensing.seed)
-        return sliced.deficits(self.codes, ranges=spans, **sensing.rule(stage))[positions]
-
-    def pick(
-        self, cells: _Cells, positions: NDArray[np.int64], stage: int
-    ) -> NDArray[np.integer[Any]]:
-        """Deficits of a few vectors here and there."""
-        sensing = self.sensing
-        if sensing.draws(stage):
-            return self._read(cells, positions, stage)
-        original: NDArray[Any] = cells.codes[positions]
-        complemented = None
-        if sensing.noise is not None:
-            trip = sensing.noise.trip_margin(sensing.m[stage - 1])
-            stored = cells.stored(sensing.noise.sigma, sensing.seed)
-            original, complemented = stored.effective_levels(trip, positions)
-        return candidate_deficits(
-            original,
-            self.codes,
-            levels=cells.levels,
-            complemented=complemented,
-            **sensing.rule(stage),
-        )
-
-    def _read(
-        self, cells: _Cells, positions: NDArray[np.int64], stage: int
-    ) -> NDArray[np.integer[Any]]:
-        sensing = self.sensing
-        assert sensing.noise is not None
-        return read_deficits(
-            cells.stored(sensing.noise.sigma, sensing.seed),
-            self.codes,
-            positions,
-            cells.ids,
-            sensing.noise,
-            key=(sensing.seed, self.name, stage),
-            levels=cells.levels,
-            **sensing.rule(stage),
+    @property
+    def draws(self) -> bool:
+        """Whether the amplifiers err at all."""
+        return self.noise is not None and any(
+            self.noise.read_sigma(rule.m) > 0 for rule in self.rules
         )
 
 
@@ -190,46 +206,30 @@ class _Query:
 class IvfIndex:
     """Inverted lists of quantised vectors.
 
-    Made by `IvfIndex.build`. Positions number the vectors list by list, and by id
-    within a list.
+    Made by `IvfIndex.build`, `IvfIndex.from_lists` or `IvfIndex.open`; never changed.
 
     Attributes
     ----------
-    vectors : float32 array (n, D)
-        Normalised corpus, in order of position.
     centroids : float32 array (nlist, D)
-    offsets : int64 array (nlist + 1,)
-        List i holds positions offsets[i] .. offsets[i + 1] - 1.
-    ids : int64 array (n,)
-        Row of the corpus at each position.
     quantiser : Quantiser
+    segments : tuple of Segment
+        The vectors.
     """
 
-    vectors: NDArray[np.float32]
     centroids: NDArray[np.float32]
-    offsets: NDArray[np.int64]
-    ids: NDArray[np.int64]
     quantiser: Quantiser
-    _vector_cells: _Cells = field(init=False, repr=False)
+    segments: tuple[Segment, ...]
     _centroid_cells: _Cells = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        levels = self.quantiser.levels
-        object.__setattr__(
-            self,
-            "_vector_cells",
-            _Cells(self.quantiser.encode(self.vectors), self.ids, levels, _LISTS),
+        everything = np.array([0, self.nlist], dtype=np.int64)
+        cells = PlaneLists.pack(
+            self.quantiser.encode(self.centroids), everything, levels=self.quantiser.levels
         )
-        object.__setattr__(
-            self,
-            "_centroid_cells",
-            _Cells(
-                self.quantiser.encode(self.centroids),
-                np.arange(self.nlist, dtype=np.int64),
-                levels,
-                _CENTROIDS,
-            ),
-        )
+        names = np.arange(self.nlist, dtype=np.int64)
+        object.__setattr__(self, "_centroid_cells", _Cells(cells, names, _CENTROIDS))
+
+    # ---------------------------------------------------------------- making
 
     @classmethod
     def build(
@@ -241,6 +241,7 @@ class IvfIndex:
         levels: int = 16,
         value_range: RangePolicy | str = "sigma:9",
         iterations: int = 20,
+        keep_vectors: bool = True,
     ) -> IvfIndex:
         """Cluster, sort and quantise a corpus.
 
@@ -258,6 +259,8 @@ class IvfIndex:
             What the levels span, see `nandcosim.systems.dnova.quantise.parse_range`.
         iterations : int
             Of k-means.
+        keep_vectors : bool
+            Keep the float vectors, which the FP32 reference needs and sensing does not.
 
         Raises
         ------
@@ -270,26 +273,171 @@ class IvfIndex:
         n, dim = unit.shape
         if not 1 <= nlist <= n:
             raise InputError(f"IVF index: nlist = {nlist}, allowed: 1 .. {n} (the vectors)")
-        faiss = _faiss()
-        kmeans = faiss.Kmeans(
+        kmeans = _faiss().Kmeans(
             dim, nlist, niter=iterations, seed=seed, spherical=True, min_points_per_centroid=1
         )
         kmeans.train(unit)
         centroids = np.ascontiguousarray(kmeans.centroids, dtype=np.float32)
-        nearest = faiss.IndexFlatIP(dim)
-        nearest.add(centroids)
-        member = nearest.search(unit, 1)[1][:, 0]
-        ids = np.argsort(member, kind="stable").astype(np.int64)
-        offsets = np.zeros(nlist + 1, dtype=np.int64)
-        np.cumsum(np.bincount(member, minlength=nlist), out=offsets[1:])
         quantiser = fit_quantiser(unit, levels=levels, policy=value_range)
-        return cls(
-            vectors=np.ascontiguousarray(unit[ids]),
-            centroids=centroids,
-            offsets=offsets,
-            ids=ids,
-            quantiser=quantiser,
+        empty = cls(centroids, quantiser, ())
+        return empty._with(unit, np.arange(n), _nearest(centroids, unit), keep_vectors)
+
+    @classmethod
+    def from_lists(
+        cls,
+        vectors: ArrayLike,
+        centroids: ArrayLike,
+        assignment: ArrayLike,
+        quantiser: Quantiser,
+        *,
+        ids: ArrayLike | None = None,
+        keep_vectors: bool = True,
+    ) -> IvfIndex:
+        """An index of lists that are known already.
+
+        Parameters
+        ----------
+        vectors : float array (n, D)
+            Rows are normalised.
+        centroids : float array (nlist, D)
+        assignment : int array (n,)
+            List of each vector.
+        quantiser : Quantiser
+        ids : int array (n,), optional
+            Distinct, 0 .. n - 1 by default.
+        keep_vectors : bool
+            As in `build`.
+
+        Raises
+        ------
+        InputError
+            If a shape, a list or an id is not allowed.
+        """
+        unit = normalised(vectors)
+        middles = np.ascontiguousarray(centroids, dtype=np.float32)
+        member = np.asarray(assignment, dtype=np.int64)
+        if middles.ndim != 2 or middles.shape[1] != unit.shape[1]:
+            raise InputError(
+                f"IVF index: centroids have shape {middles.shape}, "
+                f"allowed: (nlist, {unit.shape[1]})"
+            )
+        if member.shape != (len(unit),) or member.min() < 0 or member.max() >= len(middles):
+            raise InputError(
+                f"IVF index: assignment has shape {member.shape} and reaches "
+                f"{member.min()} .. {member.max()}, allowed: ({len(unit)},), "
+                f"0 .. {len(middles) - 1}"
+            )
+        empty = cls(middles, quantiser, ())
+        return empty._with(unit, empty._new_ids(ids, len(unit)), member, keep_vectors)
+
+    def insert(self, vectors: ArrayLike, ids: ArrayLike | None = None) -> IvfIndex:
+        """Another index that has these vectors too; nothing stored is touched.
+
+        Centroids and quantiser stay as they are. The vectors make a segment of their own,
+        and every search finds what an index built with them in the lists would.
+
+        Parameters
+        ----------
+        vectors : float array (k, D)
+            Rows are normalised; each joins the list of its nearest centroid.
+        ids : int array (k,), optional
+            Distinct from each other and from all ids of the index, 0 .. 2**40 - 1.
+            Absent, they follow on the largest one.
+
+        Raises
+        ------
+        InputError
+            If the vectors have the wrong shape, or an id is taken or out of range.
+        """
+        unit = normalised(vectors)
+        if unit.shape[1] != self.dim:
+            raise InputError(
+                f"insert: vectors have {unit.shape[1]} dimensions, the index has {self.dim}"
+            )
+        names = self._new_ids(ids, len(unit))
+        return self._with(unit, names, _nearest(self.centroids, unit), self._has_vectors)
+
+    def compact(self) -> IvfIndex:
+        """The same index with all vectors in one segment, in memory."""
+        if len(self.segments) <= 1:
+            return self
+        codes = np.concatenate([segment.cells.codes() for segment in self.segments])
+        merged = Segment.of_members(
+            np.concatenate([segment.ids for segment in self.segments]),
+            np.concatenate([segment.member for segment in self.segments]),
+            self.nlist,
+            codes,
+            np.concatenate([_floats(segment) for segment in self.segments])
+            if self._has_vectors
+            else None,
+            self.quantiser.levels,
         )
+        return IvfIndex(self.centroids, self.quantiser, (merged,))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the index, or append what a folder of this index lacks.
+
+        See `nandcosim.systems.dnova.index_files.save_index`.
+        """
+        from nandcosim.systems.dnova.index_files import save_index
+
+        save_index(self, folder)
+
+    @classmethod
+    def open(cls, folder: str | Path, *, verify: bool = False) -> IvfIndex:
+        """Open a saved index, memory-mapped: a search reads the lists that it probes.
+
+        See `nandcosim.systems.dnova.index_files.open_index`.
+        """
+        from nandcosim.systems.dnova.index_files import open_index
+
+        return open_index(folder, verify=verify)
+
+    def _with(
+        self,
+        unit: NDArray[np.float32],
+        ids: NDArray[np.int64],
+        member: NDArray[np.int64],
+        keep_vectors: bool,
+    ) -> IvfIndex:
+        segment = Segment.of_members(
+            ids,
+            member,
+            self.nlist,
+            self.quantiser.encode(unit),
+            unit if keep_vectors else None,
+            self.quantiser.levels,
+        )
+        return IvfIndex(self.centroids, self.quantiser, (*self.segments, segment))
+
+    def _new_ids(self, ids: ArrayLike | None, count: int) -> NDArray[np.int64]:
+        if ids is None:
+            start = max((int(s.ids.max()) + 1 for s in self.segments if s.ids.size), default=0)
+            return np.arange(start, start + count, dtype=np.int64)
+        names = np.asarray(ids, dtype=np.int64)
+        if names.shape != (count,):
+            raise InputError(f"IVF index: ids have shape {names.shape}, allowed: ({count},)")
+        if names.min() < 0 or names.max() >= _MOST_IDS:
+            raise InputError(
+                f"IVF index: ids reach {names.min()} .. {names.max()}, allowed: 0 .. 2**40 - 1"
+            )
+        known = np.concatenate([names, *(segment.ids for segment in self.segments)])
+        distinct, times = np.unique(known, return_counts=True)
+        if distinct.size < known.size:
+            raise InputError(f"IVF index: id {distinct[times > 1][0]} twice, allowed: once")
+        return names
+
+    # ---------------------------------------------------------------- what it holds
+
+    @property
+    def n(self) -> int:
+        """Number of vectors."""
+        return sum(segment.ids.size for segment in self.segments)
+
+    @property
+    def dim(self) -> int:
+        """Components of a vector."""
+        return int(self.centroids.shape[1])
 
     @property
     def nlist(self) -> int:
@@ -297,29 +445,92 @@ class IvfIndex:
         return int(self.centroids.shape[0])
 
     @property
+    def nbytes(self) -> int:
+        """Bytes that sensing needs: planes, ids and bounds of the lists."""
+        return sum(s.cells.nbytes + s.ids.nbytes + s.offsets.nbytes for s in self.segments)
+
+    @cached_property
     def list_sizes(self) -> NDArray[np.int64]:
         """Vectors in each list, shape (nlist,)."""
-        return np.diff(self.offsets)
+        sizes = np.zeros(self.nlist, dtype=np.int64)
+        for segment in self.segments:
+            sizes += np.diff(segment.offsets)
+        return sizes
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """List i holds positions offsets[i] .. offsets[i + 1] - 1, shape (nlist + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.list_sizes)])
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """Id at each position, list by list and ascending within a list, shape (n,)."""
+        return self._joined(lambda segment: segment.ids)
+
+    @property
+    def vectors(self) -> NDArray[np.float32]:
+        """Normalised vectors in order of position, float32, shape (n, D).
+
+        Raises
+        ------
+        InputError
+            If the index was built without them.
+        """
+        return self._joined(_floats)
 
     @property
     def assignment(self) -> NDArray[np.int64]:
-        """List of each row of the corpus, shape (n,)."""
-        member = np.empty(self.ids.size, dtype=np.int64)
-        member[self.ids] = np.repeat(np.arange(self.nlist, dtype=np.int64), self.list_sizes)
-        return member
+        """List of each id, shape (largest id + 1,); -1 where there is no such id."""
+        largest = max((int(s.ids.max()) for s in self.segments if s.ids.size), default=-1)
+        lists = np.full(largest + 1, -1, dtype=np.int64)
+        for segment in self.segments:
+            lists[segment.ids] = segment.member
+        return lists
 
     def stored_cells(self, noise: SensingNoise, seed: int = 0) -> dict[str, StoredCells]:
         """What the cells hold under `noise`, by id: keys ``centroids`` and ``vectors``."""
         found = {}
-        for name, cells in (("centroids", self._centroid_cells), ("vectors", self._vector_cells)):
-            place = np.argsort(cells.ids)
-            stored = cells.stored(noise.sigma, seed)
-            found[name] = StoredCells(stored.original[place], stored.complemented[place])
+        for name, parts in self._parts().items():
+            stored = [cells.stored(noise.sigma, seed) for cells in parts]
+            order = np.argsort(np.concatenate([cells.ids for cells in parts]))
+            found[name] = StoredCells(
+                np.concatenate([cells.original for cells in stored])[order],
+                np.concatenate([cells.complemented for cells in stored])[order],
+            )
         return found
+
+    def amplifiers(self, seed: int = 0, cells: int = 128) -> dict[str, NDArray[np.float32]]:
+        """Standard normal draws of the sense amplifiers under static read noise, by id.
+
+        Keys ``centroids`` and ``vectors``, shapes (n, 2, strings): original, complement;
+        `cells` cells a string.
+        """
+        strings = math.ceil(self.dim / cells)
+        found = {}
+        for name, parts in self._parts().items():
+            order = np.argsort(np.concatenate([part.ids for part in parts]))
+            found[name] = np.concatenate([part.draws(strings, seed) for part in parts])[order]
+        return found
+
+    def encode(self, queries: ArrayLike) -> NDArray[np.int64]:
+        """Codes of queries as a search sees them, shape (nq, D)."""
+        return self.quantiser.encode(self._queries(queries)).astype(np.int64)
+
+    def sensed_centroids(self, noise: SensingNoise | None, rule: Rule, seed: int = 0) -> PlaneLists:
+        """The centroids as stage 1 finds them in their cells under static noise."""
+        return self._centroid_cells.sensed(noise, rule, seed)
+
+    def sensed_vectors(
+        self, noise: SensingNoise | None, rule: Rule, seed: int = 0
+    ) -> list[PlaneLists]:
+        """The vectors of each segment as stages 2 and 3 find them under static noise."""
+        return [segment._sensing.sensed(noise, rule, seed) for segment in self.segments]
 
     def fp32(self) -> Fp32Ivf:
         """The FP32-IVF reference over the same centroids and lists."""
         return Fp32Ivf(self)
+
+    # ---------------------------------------------------------------- searching
 
     def search(
         self,
@@ -333,6 +544,7 @@ class IvfIndex:
         metric: str = "dts",
         accumulator: Accumulator | None = None,
         noise: SensingNoise | None = None,
+        read_noise: str = "static",
         seed: int = 0,
         query_ids: ArrayLike | None = None,
         threads: int = 1,
@@ -356,11 +568,14 @@ class IvfIndex:
             String length and counter widths.
         noise : SensingNoise, optional
             None senses perfectly.
+        read_noise : str
+            ``static``: a sense amplifier's error stays with its string; ``per_read``: it is
+            drawn in every read (see `nandcosim.systems.dnova.noise`).
         seed : int
             Of the noise.
         query_ids : int array (nq,), optional
-            Name each query's read noise; its row by default. Give them when a batch is
-            split, and the parts find what the whole would.
+            Name each query's ``per_read`` noise; its row by default. Give them when a batch
+            is split, and the parts find what the whole would.
         threads : int
             Queries searched at the same time; does not change the result.
 
@@ -370,78 +585,185 @@ class IvfIndex:
             If an argument is not allowed.
         """
         rows = self._queries(queries)
-        sensing = _Sensing(m, alpha, metric, accumulator or Accumulator(), noise, seed)
-        senses_of(metric)
-        if len(m) != 3:
-            raise InputError(f"search: m = {m}, allowed: one group size for each of three stages")
-        for size in m:
-            check_sensing(size, alpha, sensing.accumulator.cells)
+        sensing = _Sensing(
+            self._rules(m, alpha, metric, accumulator or Accumulator()), noise, seed, threads
+        )
         self._check_counts(nprobe, k2, k1)
         if threads < 1:
             raise InputError(f"search: threads = {threads}, allowed: 1 or more")
+        if read_noise not in READ_NOISE:
+            raise InputError(
+                f"search: read_noise = {read_noise!r}, allowed: {', '.join(READ_NOISE)}"
+            )
         names = np.arange(len(rows)) if query_ids is None else np.asarray(query_ids)
         if names.shape != (len(rows),):
             raise InputError(f"search: query_ids has shape {names.shape}, allowed: ({len(rows)},)")
+        result = SearchResult(
+            ids=np.full((len(rows), k1), -1, dtype=np.int64),
+            scores=np.full((len(rows), k1), np.nan),
+            scanned=np.zeros((len(rows), 3), dtype=np.int64),
+            lists=np.empty((len(rows), nprobe), dtype=np.int64),
+            candidates=np.full((len(rows), k2), -1, dtype=np.int64),
+        )
         codes = self.quantiser.encode(rows).astype(np.int64)
-        self._prepare(sensing)
+        if sensing.draws and read_noise == "per_read":
+            deficits = self._search_by_reads(codes, names, sensing, result)
+        else:
+            deficits = self._search_by_planes(codes, sensing, result)
+        best = full_score(self.dim, m[2], sensing.rules[2].accumulator.cells, metric)
+        found = result.ids >= 0
+        result.scores[found] = best - deficits[found]
+        result.scanned[:, 0] = self.nlist
+        result.scanned[:, 2] = (result.candidates >= 0).sum(axis=1)
+        return result
 
-        ids = np.full((len(rows), k1), -1, dtype=np.int64)
-        scores = np.full((len(rows), k1), np.nan)
-        scanned = np.zeros((len(rows), 3), dtype=np.int64)
-        lists = np.empty((len(rows), nprobe), dtype=np.int64)
-        kept = np.full((len(rows), k2), -1, dtype=np.int64)
-        best = full_score(self.vectors.shape[1], m[2], sensing.accumulator.cells, metric)
+    def _search_by_planes(
+        self, codes: NDArray[np.int64], sensing: _Sensing, result: SearchResult
+    ) -> NDArray[np.int64]:
+        """Fill `result`; deficits of the vectors found, shape (nq, k1)."""
+        from nandcosim.systems.dnova import plane_kernels as kernels
+
+        first, second, third = sensing.rules
+        centroids = self.sensed_centroids(sensing.noise, first, sensing.seed)
+        perfect = centroids.complemented is None
+        turns = first.turns(perfect)
+        metric = first.metric
+        deficits = np.zeros(result.ids.shape, dtype=np.int64)
+        stage_1 = (centroids.addresses(metric), self.nlist, first.plans(codes, centroids))
+
+        def choose(start: int, end: int) -> None:
+            kernels.nearest_lists(
+                *stage_1, *turns, first.compiled, first.worst, start, end, result.lists
+            )
+
+        _in_parts(choose, len(codes), sensing.threads)
+        if not self.segments:
+            return deficits
+        stages = []
+        held = []  # the kernel has addresses only
+        for rule in (second, third):
+            stores = self.sensed_vectors(sensing.noise, rule, sensing.seed)
+            held.append(stores)
+            addresses = np.stack([store.addresses(metric) for store in stores])
+            stages.append((addresses, rule.plans(codes, stores[0]), rule.compiled))
+        offsets = np.stack([segment.offsets for segment in self.segments])
+        id_addresses = np.array([s.ids.ctypes.data for s in self.segments], dtype=np.uint64)
+        nprobe = result.lists.shape[1]
+        capacity = max(1, int(np.sort(self.list_sizes)[-nprobe:].sum()))
+        scanned = np.zeros(len(codes), dtype=np.int64)
+        search_lists: Any = kernels.search_lists
+
+        def retrieve(start: int, end: int) -> None:
+            search_lists(
+                result.lists,
+                offsets,
+                id_addresses,
+                *stages,
+                *turns,
+                max(second.worst, third.worst),
+                capacity,
+                start,
+                end,
+                scanned,
+                result.candidates,
+                result.ids,
+                deficits,
+            )
+
+        _in_parts(retrieve, len(codes), sensing.threads)
+        result.scanned[:, 1] = scanned
+        return deficits
+
+    def _search_by_reads(
+        self,
+        codes: NDArray[np.int64],
+        names: NDArray[Any],
+        sensing: _Sensing,
+        result: SearchResult,
+    ) -> NDArray[np.int64]:
+        """As `_search_by_planes`, with an error of its own in every read."""
+        noise = sensing.noise
+        assert noise is not None
+        known = self.stored_cells(noise, sensing.seed)
+        ids = np.sort(np.concatenate([np.empty(0, np.int64), *(s.ids for s in self.segments)]))
+        centroid_ids = np.arange(self.nlist, dtype=np.int64)
+        deficits = np.zeros(result.ids.shape, dtype=np.int64)
+
+        def read(i: int, stage: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+            rule = sensing.rules[stage - 1]
+            return read_deficits(
+                known["centroids" if stage == _CENTROIDS else "vectors"],
+                codes[i],
+                positions,
+                centroid_ids if stage == _CENTROIDS else ids,
+                noise,
+                key=(sensing.seed, int(names[i]), stage),
+                alpha=rule.alpha,
+                m=rule.m,
+                levels=self.quantiser.levels,
+                metric=rule.metric,
+                accumulator=rule.accumulator,
+            )
 
         def search_one(i: int) -> None:
-            query = _Query(codes[i], int(names[i]), sensing)
-            lists[i] = self._nearest_lists(query, nprobe)
-            candidates, listed = self._coarse(query, lists[i], k2)
-            kept[i, : candidates.size] = self.ids[candidates]
-            found, deficits = self._rerank(query, candidates, k1)
-            ids[i, : found.size] = self.ids[found]
-            scores[i, : found.size] = best - deficits
-            scanned[i] = self.nlist, listed, candidates.size
+            near = _smallest(read(i, _CENTROIDS, centroid_ids), centroid_ids, result.lists.shape[1])
+            result.lists[i] = near
+            members = [
+                segment.ids[segment.offsets[name] : segment.offsets[name + 1]]
+                for name in near
+                for segment in self.segments
+            ]
+            places = np.searchsorted(ids, np.concatenate([np.empty(0, np.int64), *members]))
+            result.scanned[i, 1] = places.size
+            order = _smallest(read(i, _LISTS, places), ids[places], result.candidates.shape[1])
+            kept = places[order]
+            result.candidates[i, : kept.size] = ids[kept]
+            again = read(i, _RERANK, kept)
+            order = _smallest(again, ids[kept], result.ids.shape[1])
+            result.ids[i, : order.size] = ids[kept[order]]
+            deficits[i, : order.size] = again[order]
 
-        _for_each(search_one, len(rows), threads)
-        return SearchResult(ids, scores, scanned, lists, kept)
+        def search_some(start: int, end: int) -> None:
+            for i in range(start, end):
+                search_one(i)
 
-    def _nearest_lists(self, query: _Query, nprobe: int) -> NDArray[np.int64]:
-        """Stage 1: the lists to probe, best first."""
-        cells = self._centroid_cells
-        return _smallest(query.scan(cells, cells.ids, None, _CENTROIDS), cells.ids, nprobe)
+        _in_parts(search_some, len(codes), sensing.threads)
+        return deficits
 
-    def _coarse(
-        self, query: _Query, lists: NDArray[np.int64], k2: int
-    ) -> tuple[NDArray[np.int64], int]:
-        """Stage 2: positions of the candidates, and how many vectors the lists hold."""
-        spans = np.stack([self.offsets[lists], self.offsets[lists + 1]], axis=1)
-        positions = np.concatenate([np.arange(start, end) for start, end in spans])
-        deficits = query.scan(self._vector_cells, positions, spans, _LISTS)
-        return positions[_smallest(deficits, self.ids[positions], k2)], positions.size
+    def _parts(self) -> dict[str, list[_Cells]]:
+        vectors = [segment._sensing for segment in self.segments]
+        return {"centroids": [self._centroid_cells], "vectors": vectors}
 
-    def _rerank(
-        self, query: _Query, candidates: NDArray[np.int64], k1: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.integer[Any]]]:
-        """Stage 3: positions of the results, best first, and their deficits."""
-        deficits = query.pick(self._vector_cells, candidates, _RERANK)
-        order = _smallest(deficits, self.ids[candidates], k1)
-        return candidates[order], deficits[order]
+    def _rules(
+        self, m: tuple[int, int, int], alpha: int, metric: str, accumulator: Accumulator
+    ) -> tuple[Rule, Rule, Rule]:
+        senses_of(metric)
+        if len(m) != 3:
+            raise InputError(f"search: m = {m}, allowed: one group size for each of three stages")
+        first, second, third = (Rule(self.dim, size, alpha, metric, accumulator) for size in m)
+        return first, second, third
 
-    def _prepare(self, sensing: _Sensing) -> None:
-        """Build what the threads will share, so that none builds it twice."""
-        if sensing.noise is not None:
-            self._vector_cells.stored(sensing.noise.sigma, sensing.seed)
-            self._centroid_cells.stored(sensing.noise.sigma, sensing.seed)
-        for stage, cells in ((_CENTROIDS, self._centroid_cells), (_LISTS, self._vector_cells)):
-            if not sensing.draws(stage):
-                cells.sliced(sensing.noise, sensing.m[stage - 1], sensing.seed)
+    @property
+    def _has_vectors(self) -> bool:
+        return all(segment.vectors is not None for segment in self.segments)
+
+    @cached_property
+    def _order(self) -> NDArray[np.int64]:
+        """Places in the segments, one after the other, in order of position."""
+        ids = np.concatenate([segment.ids for segment in self.segments])
+        member = np.concatenate([segment.member for segment in self.segments])
+        return np.lexsort((ids, member))
+
+    def _joined(self, part: Callable[[Segment], NDArray[Any]]) -> NDArray[Any]:
+        if len(self.segments) == 1:
+            return part(self.segments[0])
+        return np.concatenate([part(segment) for segment in self.segments])[self._order]
 
     def _queries(self, queries: ArrayLike) -> NDArray[np.float32]:
         rows = normalised(queries)
-        if rows.shape[1] != self.vectors.shape[1]:
+        if rows.shape[1] != self.dim:
             raise InputError(
-                f"search: queries have {rows.shape[1]} dimensions, "
-                f"the index has {self.vectors.shape[1]}"
+                f"search: queries have {rows.shape[1]} dimensions, the index has {self.dim}"
             )
         return rows
 
@@ -459,20 +781,21 @@ class Fp32Ivf:
         faiss = _faiss()
         self._faiss = faiss
         self._lists = index
-        n, dim = index.vectors.shape
+        dim = index.dim
         self._quantizer = faiss.IndexFlatIP(dim)
         self._quantizer.add(index.centroids)
         self.faiss_index = faiss.IndexIVFFlat(
             self._quantizer, dim, index.nlist, faiss.METRIC_INNER_PRODUCT
         )
         self.faiss_index.is_trained = True
-        member = np.repeat(np.arange(index.nlist, dtype=np.int64), index.list_sizes)
-        self.faiss_index.add_core(
-            n,
-            faiss.swig_ptr(index.vectors),
-            faiss.swig_ptr(index.ids),
-            faiss.swig_ptr(member),
-        )
+        for segment in index.segments:
+            vectors, member = _floats(segment), segment.member
+            self.faiss_index.add_core(
+                len(vectors),
+                faiss.swig_ptr(vectors),
+                faiss.swig_ptr(segment.ids),
+                faiss.swig_ptr(member),
+            )
 
     def search(self, queries: ArrayLike, *, nprobe: int = 64, k1: int = 100) -> SearchResult:
         """Nearest rows by inner product; ties as FAISS leaves them."""
@@ -526,13 +849,29 @@ def _smallest(deficits: NDArray[Any], ids: NDArray[np.int64], k: int) -> NDArray
     return np.asarray(kernels.select_smallest(deficits.astype(np.int64, copy=False), ids, k))
 
 
-def _for_each(task: Callable[[int], None], count: int, threads: int) -> None:
+def _nearest(centroids: NDArray[np.float32], unit: NDArray[np.float32]) -> NDArray[np.int64]:
+    """List of the centroid with the largest inner product, shape (n,)."""
+    flat = _faiss().IndexFlatIP(centroids.shape[1])
+    flat.add(centroids)
+    return np.asarray(flat.search(unit, 1)[1][:, 0], dtype=np.int64)
+
+
+def _floats(segment: Segment) -> NDArray[np.float32]:
+    if segment.vectors is None:
+        raise InputError(
+            "IVF index: it keeps no float vectors; allowed: keep_vectors=True when it is built"
+        )
+    return segment.vectors
+
+
+def _in_parts(task: Callable[[int, int], None], count: int, threads: int) -> None:
+    """Call `task(start, end)` on parts of 0 .. count - 1, some for each thread."""
     if threads == 1:
-        for i in range(count):
-            task(i)
+        task(0, count)
         return
+    edges = np.linspace(0, count, min(count, 8 * threads) + 1).astype(int).tolist()
     with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(task, range(count)):
+        for _ in pool.map(task, edges[:-1], edges[1:]):
             pass
 
 

@@ -10,17 +10,25 @@ of m cells conducts iff its worst cell has
     margin - error > trip_margin(m) + read noise,
 
 where the error of a stored threshold is drawn once for the cell's lifetime (the
-original and the complement cell of a component independently), and the read noise
-of the sense amplifier anew in every read, common to the group.
+original and the complement cell of a component independently). Read noise is the
+sense amplifier's, and its cause in the circuit is the mismatch of the amplifier's
+transistors. So by default (``static``) it is read_sigma(m) * u with one standard
+normal u a string, which stays; ``per_read`` draws it anew in every read, common to the
+group, as temporal noise of the same size would be.
 
-Stored errors fold into an integer: a cell conducts iff
-floor(r + error + 1/2 + trip_margin) < q + alpha. So they cost the bit-sliced scan
-nothing; only read noise needs a walk over every scanned vector.
+Whatever stays folds into an integer: a cell conducts iff
+floor(r + error + 1/2 + trip_margin + read_sigma * u) < q + alpha, so it costs a scan
+nothing. Only ``per_read`` needs a walk over every scanned vector.
+
+Strings of one bitline share its amplifier, and so u; here every string has its own.
+The score of one vector cannot tell: its strings lie in different planes, each with
+amplifiers of its own. What is left out is that the errors of vectors in different
+sub-blocks, on the same bitline, go together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,12 +44,27 @@ from nandcosim.systems.dnova.score import Accumulator, check_sensing, senses_of
 if TYPE_CHECKING:
     from nandcosim.tables.table import CalibrationTable
 
-__all__ = ["LEVEL_PARTS", "SensingNoise", "StoredCells", "read_deficits", "store_cells"]
+__all__ = [
+    "LEVEL_PARTS",
+    "READ_NOISE",
+    "SensingNoise",
+    "StoredCells",
+    "amplifier_draws",
+    "read_deficits",
+    "store_cells",
+]
 
 LEVEL_PARTS = 256
 """Stored thresholds are kept in this fraction of a level spacing, as 16-bit integers."""
 
-_ROWS_AT_ONCE = 16_384
+READ_NOISE = ("static", "per_read")
+"""Whether a sense amplifier's error stays or is drawn in every read."""
+
+_IDS_AT_ONCE = 256
+"""Ids whose errors are one draw: seeding a generator costs as much as some vectors do."""
+
+_CELLS, _AMPLIFIERS = 0, 1
+"""What is drawn."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +153,7 @@ class SensingNoise:
         return _at(self.trips, m, "trip margin")
 
     def read_sigma(self, m: int) -> float:
-        """Standard deviation of one read's decision margin, in level spacings."""
+        """Standard deviation of a sense amplifier's decision margin, in level spacings."""
         return _at(self.spreads, m, "read noise")
 
 
@@ -158,46 +181,110 @@ class StoredCells:
     complemented: NDArray[np.int16]
 
     def effective_levels(
-        self, trip_margin: float, rows: NDArray[np.int64] | slice = slice(None)
+        self,
+        trip_margin: float,
+        rows: NDArray[np.int64] | slice = slice(None),
+        *,
+        offsets: ArrayLike | None = None,
+        cells: int = 128,
     ) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
-        """Integer levels e such that a cell conducts iff e < applied level, both (k, D)."""
-        shift = LEVEL_PARTS // 2 + round(trip_margin * LEVEL_PARTS)
-        original, complemented = (
-            ((cells[rows].astype(np.int32) + shift) >> 8).astype(np.int16)
-            for cells in (self.original, self.complemented)
-        )
-        return original, complemented
+        """Integer levels e such that a cell conducts iff e < applied level, both (k, D).
+
+        Parameters
+        ----------
+        trip_margin : float
+            In level spacings.
+        rows : int array (k,) or slice
+        offsets : float array (n, 2, strings), optional
+            Error of the amplifier of each string, original and complement, in level
+            spacings: read_sigma(m) times `amplifier_draws`.
+        cells : int
+            Cells a string, with `offsets`.
+        """
+        dim = self.original.shape[1]
+        shift: Any = LEVEL_PARTS // 2 + round(trip_margin * LEVEL_PARTS)
+        effective = []
+        for side, stored in enumerate((self.original, self.complemented)):
+            if offsets is not None:
+                margins = np.asarray(offsets, dtype=np.float64)[rows, side] + trip_margin
+                parts = np.rint(margins * LEVEL_PARTS).astype(np.int32) + LEVEL_PARTS // 2
+                shift = np.repeat(parts, cells, axis=1)[:, :dim]
+            effective.append(((stored[rows].astype(np.int32) + shift) >> 8).astype(np.int16))
+        return effective[0], effective[1]
 
 
-def store_cells(codes: ArrayLike, sigma: float, seed: int, *, levels: int = 16) -> StoredCells:
+def store_cells(
+    codes: ArrayLike,
+    sigma: float,
+    seed: int,
+    *,
+    levels: int = 16,
+    ids: ArrayLike | None = None,
+) -> StoredCells:
     """Program codes and their complements with independent normal errors.
 
-    Row i gets the same errors whatever rows follow it.
+    A vector's errors are a pure function of (seed, side, id): what else is stored, and in
+    which order, does not matter.
 
     Parameters
     ----------
     codes : integer array (n, D)
-        In the order of the vectors' ids.
     sigma : float
         Standard deviation of a stored threshold, in level spacings; errors are
         rounded to 1/256 of a level.
     seed : int
     levels : int
         Levels of a cell.
+    ids : int array (n,), optional
+        The vectors' names, 0 .. n - 1 by default.
     """
     ideal = np.asarray(codes)
+    names = np.arange(len(ideal)) if ids is None else np.asarray(ids, dtype=np.int64)
+    limit = np.iinfo(np.int16).max
     stored = []
     for side, values in enumerate((ideal, complement(ideal, levels))):
-        draw = np.random.default_rng(np.random.SeedSequence([seed, side]))
         cells = np.empty(ideal.shape, dtype=np.int16)
-        for start in range(0, ideal.shape[0], _ROWS_AT_ONCE):
-            part = values[start : start + _ROWS_AT_ONCE].astype(np.float32)
-            error = draw.standard_normal(part.shape, dtype=np.float32) * np.float32(sigma)
-            parts = np.rint((part + error) * LEVEL_PARTS)
-            limit = np.iinfo(np.int16).max
-            cells[start : start + _ROWS_AT_ONCE] = np.clip(parts, -limit, limit)
+        for rows, error in _draws((_CELLS, side, 0), names, ideal.shape[1], seed):
+            exact = values[rows].astype(np.float32) + error * np.float32(sigma)
+            cells[rows] = np.clip(np.rint(exact * LEVEL_PARTS), -limit, limit)
         stored.append(cells)
     return StoredCells(*stored)
+
+
+def amplifier_draws(ids: ArrayLike, strings: int, seed: int) -> NDArray[np.float32]:
+    """Standard normal u of the sense amplifier of every string, shape (n, 2, strings).
+
+    The middle axis is original, complement. A pure function of (seed, id, side, string).
+
+    Parameters
+    ----------
+    ids : int array (n,)
+    strings : int
+        Strings of a vector.
+    seed : int
+    """
+    names = np.asarray(ids, dtype=np.int64)
+    out = np.empty((names.size, 2, strings), dtype=np.float32)
+    for side in range(2):
+        for string in range(strings):
+            for rows, draw in _draws((_AMPLIFIERS, side, string), names, 1, seed):
+                out[rows, side, string] = draw[:, 0]
+    return out
+
+
+def _draws(
+    what: tuple[int, int, int], ids: NDArray[np.int64], width: int, seed: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Rows of `ids` and their standard normal draws (rows, width), some ids at a time."""
+    order = np.argsort(ids, kind="stable")
+    chunks = ids[order] // _IDS_AT_ONCE
+    starts = np.flatnonzero(np.diff(chunks, prepend=-1))
+    for start, end in zip(starts, np.append(starts[1:], ids.size), strict=True):
+        rows = order[start:end]
+        chunk = int(chunks[start])
+        generator = np.random.default_rng(np.random.SeedSequence([*what, chunk, seed]))
+        draw = generator.standard_normal((_IDS_AT_ONCE, width), dtype=np.float32)
+        yield rows, draw[ids[rows] - chunk * _IDS_AT_ONCE]
 
 
 def read_deficits(

@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 from nandcosim.errors import NandcosimError
 from nandcosim.systems.dnova.corpus.formats import load_corpus
+from nandcosim.systems.dnova.corpus.models import MODELS
 from nandcosim.systems.dnova.corpus.quality import (
     ExactQuality,
     cosine_error,
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m nandcosim.systems.dnova.corpus", description=main.__doc__
     )
-    parser.add_argument("corpus", help="name of a shipped corpus, or a path")
+    parser.add_argument("corpus", help="name of a shipped or built corpus, or a path")
     parser.add_argument("--split", default="test")
     parser.add_argument(
         "--reencode",
@@ -39,12 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         choices=("fp32", "int8"),
         help="also encode the texts afresh, with the encoder's weights in this precision",
     )
+    parser.add_argument("--encoder", default="minilm", choices=tuple(MODELS), help="for --reencode")
     options = parser.parse_args(arguments)
     try:
         corpus = load_corpus(options.corpus, split=options.split)
         print(_row("stored", exact_quality(corpus)))
         if options.reencode:
-            fresh = reencoded(corpus, options.reencode)
+            fresh = reencoded(corpus, options.reencode, encoder=options.encoder)
             print(_row(options.reencode, exact_quality(fresh)))
             mean, worst = cosine_error(corpus, fresh)
             print(f"1 - cosine(stored, {options.reencode}): mean {mean:.3g}, largest {worst:.3g}")

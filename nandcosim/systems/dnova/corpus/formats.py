@@ -12,18 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nandcosim.errors import InputError, MissingExtraError
+from nandcosim.systems.dnova.corpus.built import BUILT, DESCRIPTION, built_folder
 from nandcosim.systems.dnova.corpus.collection import Corpus, Metric
+from nandcosim.systems.dnova.corpus.description import read_description
 from nandcosim.systems.dnova.corpus.encoder import encode_corpus
 from nandcosim.systems.dnova.corpus.judgements import ALL, find_qrels, read_qrels
 from nandcosim.systems.dnova.corpus.packed import read_packed
 from nandcosim.systems.dnova.corpus.passages import read_passages
 
-__all__ = ["SHIPPED", "load_corpus"]
+__all__ = ["SHIPPED", "SHIPPED_DATA", "load_corpus"]
 
 #: Corpora that ship with the package, by name.
 SHIPPED = ("wordnet",)
 
-_DATA = Path(__file__).resolve().parent.parent / "data"
+#: Their folder.
+SHIPPED_DATA = Path(__file__).resolve().parent.parent / "data"
 _HDF5 = (".hdf5", ".h5")
 _MATRIX = (".npy", ".parquet")
 #: Names under which a folder may hold its document vectors, in the order looked for.
@@ -75,6 +78,8 @@ def load_corpus(
     given               read
     ==================  ================================================================
     ``"wordnet"``       the shipped corpus
+    ``"wordnet-full"``  a corpus of `BUILT` from the cache folder, built there before by
+    and others          ``python -m nandcosim.systems.dnova.corpus.build NAME``
     ``X.npy``,          document vectors; queries from `queries`, ``X-queries.*`` or
     ``X.parquet``       ``queries.*`` beside; judgements from `qrels`, ``X-qrels.tsv``,
                         ``qrels.tsv`` or ``qrels/`` beside, if any
@@ -82,7 +87,8 @@ def load_corpus(
     folder              ``corpus.*`` or ``vectors.*``, ``queries.*``, ``qrels.tsv`` or
                         ``qrels/SPLIT.tsv``, if any
     BEIR folder         the same, with ``corpus.jsonl`` and ``queries.jsonl``; vectors
-                        that are missing are made by the encoder and kept there
+                        that are missing are made by the encoder and kept there;
+                        ``corpus.toml``, if any, states licence and provenance
     ==================  ================================================================
 
     Identifiers of a ``.npy`` stand one a line in ``.ids.txt`` of the same stem; without
@@ -113,12 +119,13 @@ def load_corpus(
         If the format needs a package that is not installed.
     """
     if name_or_path in SHIPPED:
-        stored = read_packed(_DATA / f"{name_or_path}.npz", str(name_or_path), split)
+        stored = read_packed(SHIPPED_DATA / f"{name_or_path}.npz", str(name_or_path), split)
         return stored.normalised()  # rounding to int8 moved the lengths off 1
-    path = Path(name_or_path)
+    path = built_folder(str(name_or_path)) if name_or_path in BUILT else Path(name_or_path)
     if not path.exists():
         raise InputError(
-            f"{path}: no such file or folder, and no shipped corpus (shipped: {', '.join(SHIPPED)})"
+            f"{path}: no such file or folder, and no corpus of that name "
+            f"(shipped: {', '.join(SHIPPED)}; built on demand: {', '.join(BUILT)})"
         )
     given_queries = None if queries is None else Path(queries)
     given_qrels = None if qrels is None else Path(qrels)
@@ -153,8 +160,7 @@ def _assemble(path: Path, documents: _Side, asked: _Side, qrels: Path | None, sp
         texts=documents.texts,
         query_ids=asked.ids,
         query_texts=asked.texts,
-        licence=_USER_LICENCE,
-        provenance=f"read from {documents.path} and {asked.path}",
+        **_terms(path, documents, asked),
     )
     if qrels is None:
         if split not in ("test", ALL):
@@ -164,6 +170,16 @@ def _assemble(path: Path, documents: _Side, asked: _Side, qrels: Path | None, sp
     kept = sorted(judged)
     chosen = corpus.select_queries(kept)
     return _construct(path, **{**vars(chosen), "relevance": tuple(judged[query] for query in kept)})
+
+
+def _terms(path: Path, documents: _Side, asked: _Side) -> dict[str, str]:
+    """Licence and provenance, from the description in a folder if there is one."""
+    stated = path / DESCRIPTION
+    if not stated.is_file():
+        provenance = f"read from {documents.path} and {asked.path}"
+        return {"licence": _USER_LICENCE, "provenance": provenance}
+    description = read_description(stated)
+    return {key: str(description[key]) for key in ("licence", "provenance")}
 
 
 def _construct(path: Path, **fields: Any) -> Corpus:

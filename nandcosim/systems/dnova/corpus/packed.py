@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tomllib
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from nandcosim.errors import InputError
 from nandcosim.systems.dnova.corpus.collection import Corpus
+from nandcosim.systems.dnova.corpus.description import read_description
 from nandcosim.systems.dnova.corpus.judgements import ALL
 
 __all__ = ["dequantise", "quantise", "read_packed", "sha256", "write_packed"]
@@ -129,7 +129,7 @@ def read_packed(path: Path, name: str, split: str = "test") -> Corpus:
     InputError
         If the file is missing or damaged, or the split does not exist.
     """
-    description = _description(path.with_suffix(".toml"))
+    description = read_description(path.with_suffix(".toml"))
     try:
         arrays = _arrays(path)
         bounds = np.cumsum(arrays["relevance_count"])[:-1]
@@ -166,15 +166,6 @@ def _arrays(path: Path) -> Mapping[str, NDArray[Any]]:
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise ValueError("a single array, not an archive of arrays")
         return {key: archive[key] for key in archive.files}
-
-
-def _description(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: the description of the corpus is missing") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not TOML: {error}") from None
 
 
 def sha256(path: Path) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from nandcosim.errors import InputError
 from nandcosim.systems.dnova.corpus.collection import Corpus
 from nandcosim.systems.dnova.corpus.encoder import Precision, encode
+from nandcosim.systems.dnova.corpus.models import MODELS, EncoderName
 
 __all__ = ["ExactQuality", "cosine_error", "exact_quality", "reencoded"]
 
@@ -79,12 +80,28 @@ def cosine_error(stored: Corpus, exact: Corpus) -> tuple[float, float]:
     return float(np.mean(1 - cosine)), float(np.max(1 - cosine))
 
 
-def reencoded(corpus: Corpus, precision: Precision = "fp32", progress: bool = True) -> Corpus:
-    """The same corpus with vectors made afresh from its texts, as `encode` makes them."""
+def reencoded(
+    corpus: Corpus,
+    precision: Precision = "fp32",
+    progress: bool = True,
+    encoder: EncoderName = "minilm",
+) -> Corpus:
+    """The same corpus with vectors made afresh from its texts, as `encode` makes them.
+
+    Raises
+    ------
+    InputError
+        If the corpus has no texts, or its vectors are not of this encoder's dimension.
+    """
     if corpus.texts is None or corpus.query_texts is None:
         raise InputError(f"corpus {corpus.name!r} holds no texts to encode")
+    if corpus.dimension != MODELS[encoder].dimension:
+        raise InputError(
+            f"corpus {corpus.name!r} has {corpus.dimension} dimensions, "
+            f"encoder {encoder!r} makes {MODELS[encoder].dimension}"
+        )
     return replace(
         corpus,
-        vectors=encode(corpus.texts, progress=progress, precision=precision),
-        queries=encode(corpus.query_texts, progress=progress, precision=precision),
+        vectors=encode(corpus.texts, progress=progress, precision=precision, encoder=encoder),
+        queries=encode(corpus.query_texts, progress=progress, precision=precision, encoder=encoder),
     )

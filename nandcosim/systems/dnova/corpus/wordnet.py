@@ -13,13 +13,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -29,18 +25,31 @@ import numpy as np
 
 from nandcosim.errors import InputError, NandcosimError
 from nandcosim.systems.dnova.corpus.collection import Corpus
+from nandcosim.systems.dnova.corpus.debian_archive import unpacked_packages
+from nandcosim.systems.dnova.corpus.description import description_text
 from nandcosim.systems.dnova.corpus.dictionaries import (
     Definition,
     Synset,
     read_gcide,
     read_wordnet,
 )
-from nandcosim.systems.dnova.corpus.encoder import ENCODER, encode, weights_sha256
+from nandcosim.systems.dnova.corpus.encoder import encode, weights_sha256
 from nandcosim.systems.dnova.corpus.judgements import ALL
+from nandcosim.systems.dnova.corpus.models import MODELS
 from nandcosim.systems.dnova.corpus.packed import read_packed, sha256, write_packed
 from nandcosim.systems.dnova.corpus.quality import cosine_error, exact_quality
 
-__all__ = ["DOCUMENTS", "SPLITS", "Selection", "leaks", "select"]
+__all__ = [
+    "DOCUMENTS",
+    "LICENCE",
+    "SPLITS",
+    "Selection",
+    "dictionary_folders",
+    "leaks",
+    "qualifying",
+    "select",
+    "source_digests",
+]
 
 DOCUMENTS = 20_000
 #: Queries of each split, chosen in this order. Test queries are those reported on; the
@@ -56,7 +65,7 @@ _SHARED_START = 0.6
 _SHORTEST_STEM = 4
 
 _PACKAGES = ("wordnet-base", "dict-gcide")
-_LICENCE = (
+LICENCE = (
     "documents: WordNet 3.0 licence (WORDNET-LICENSE.txt); "
     "queries: GPL-2.0-or-later, from GCIDE (GCIDE-NOTICE.txt)"
 )
@@ -111,6 +120,36 @@ def _shared_start(one: str, other: str) -> int:
     )
 
 
+def qualifying(
+    synsets: Sequence[Synset], definitions: Sequence[Definition]
+) -> list[tuple[Definition, tuple[int, ...]]]:
+    """Queries that can be asked, each with the rows of its relevant synsets.
+
+    A headword takes part if WordNet has 1 to 10 synsets of it and its first
+    definition of at least 4 words does not give it away.
+
+    Returns
+    -------
+    list of (Definition, tuple of int)
+        In alphabetical order of the headwords, each once.
+    """
+    by_lemma: defaultdict[str, list[int]] = defaultdict(list)
+    for row, synset in enumerate(synsets):
+        for lemma in {lemma.lower() for lemma in synset.lemmas}:
+            by_lemma[lemma].append(row)
+    candidates: dict[str, Definition] = {}
+    for definition in definitions:
+        if 1 <= len(by_lemma.get(definition.headword, ())) <= _MAX_RELEVANT and (
+            len(definition.text.split()) >= _MIN_QUERY_WORDS
+        ):
+            candidates.setdefault(definition.headword, definition)
+    return [
+        (candidates[word], tuple(by_lemma[word]))
+        for word in sorted(candidates)
+        if not leaks(candidates[word])
+    ]
+
+
 def select(
     synsets: Sequence[Synset],
     definitions: Sequence[Definition],
@@ -121,8 +160,7 @@ def select(
 ) -> Selection:
     """Choose queries at random, then their relevant documents, then random others.
 
-    A headword takes part if WordNet has 1 to 10 synsets of it and its first
-    definition of at least 4 words does not give it away.
+    No document is relevant to two of the queries, which are among those of `qualifying`.
 
     Parameters
     ----------
@@ -139,24 +177,13 @@ def select(
     InputError
         If there are too few headwords or documents.
     """
-    by_lemma: defaultdict[str, list[int]] = defaultdict(list)
-    for row, synset in enumerate(synsets):
-        for lemma in {lemma.lower() for lemma in synset.lemmas}:
-            by_lemma[lemma].append(row)
-    candidates: dict[str, Definition] = {}
-    for definition in definitions:
-        if 1 <= len(by_lemma.get(definition.headword, ())) <= _MAX_RELEVANT and (
-            len(definition.text.split()) >= _MIN_QUERY_WORDS
-        ):
-            candidates.setdefault(definition.headword, definition)
-    eligible = [candidates[word] for word in sorted(candidates) if not leaks(candidates[word])]
-
+    eligible = qualifying(synsets, definitions)
     rng = np.random.default_rng(seed)
     wanted = sum(splits.values())
-    chosen: list[Definition] = []
+    chosen: list[tuple[Definition, tuple[int, ...]]] = []
     claimed: set[int] = set()
     for candidate in rng.permutation(len(eligible)):
-        rows = by_lemma[eligible[candidate].headword]
+        _, rows = eligible[candidate]
         if claimed.isdisjoint(rows):
             claimed.update(rows)
             chosen.append(eligible[candidate])
@@ -173,10 +200,8 @@ def select(
     new_row = {row: position for position, row in enumerate(kept)}
     return Selection(
         documents=tuple(synsets[row] for row in kept),
-        queries=tuple(chosen),
-        relevance=tuple(
-            tuple(new_row[row] for row in by_lemma[query.headword]) for query in chosen
-        ),
+        queries=tuple(query for query, _ in chosen),
+        relevance=tuple(tuple(new_row[row] for row in rows) for _, rows in chosen),
         split=tuple(name for name, count in splits.items() for _ in range(count)),
     )
 
@@ -197,42 +222,43 @@ def _encoded(selection: Selection) -> Corpus:
 
 
 @contextlib.contextmanager
-def _debian_folders() -> Iterator[tuple[Path, Path, dict[str, str]]]:
-    """Fetch and unpack the two Debian packages; yield their folders and versions."""
-    for program in ("apt-get", "dpkg-deb"):
-        if shutil.which(program) is None:
-            raise InputError(f"{program} is not found: give --wordnet DIR and --gcide DIR")
-    with tempfile.TemporaryDirectory() as name:
-        work = Path(name)
-        _call("apt-get", "download", "--quiet", *_PACKAGES, cwd=work)
-        versions = {}
-        for archive in sorted(work.glob("*.deb")):
-            package, version = _call(
-                "dpkg-deb", "--show", "--showformat=${Package}\n${Version}", archive.name, cwd=work
-            ).splitlines()
-            versions[package] = version
-            _call("dpkg-deb", "-x", archive.name, "unpacked", cwd=work)
-        share = work / "unpacked" / "usr" / "share"
-        yield share / "wordnet", share / "dictd", versions
+def dictionary_folders(instead: str) -> Iterator[tuple[Path, Path, str]]:
+    """Download WordNet and GCIDE as Debian packages, unpacked while the ``with`` block runs.
+
+    Parameters
+    ----------
+    instead : str
+        What to do where there is no apt, for the error message.
+
+    Yields
+    ------
+    wordnet, gcide : Path
+        Folders as for `read_wordnet` and `read_gcide`.
+    source : str
+        Names and versions of the packages.
+    """
+    with unpacked_packages(*_PACKAGES, instead=instead) as (root, versions):
+        share = root / "usr" / "share"
+        source = ", ".join(f"Debian {name} {number}" for name, number in versions.items())
+        yield share / "wordnet", share / "dictd", source
 
 
-def _call(*command: str, cwd: Path) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise NandcosimError(f"{' '.join(command)} failed: {reason}")
-    return done.stdout
+def source_digests(wordnet: Path, gcide: Path) -> dict[str, str]:
+    """SHA-256 of the files that are read from the two dictionaries' folders."""
+    files = (*sorted(wordnet.glob("data.*")), gcide / "gcide.index", gcide / "gcide.dict.dz")
+    return {path.name: sha256(path) for path in files}
 
 
 def _describe(out: Path, exact: Corpus, wordnet: Path, gcide: Path, versions: str) -> str:
     """The text of the ``.toml`` beside the corpus, with figures measured now."""
     stored = read_packed(out, "wordnet", ALL)
+    model = MODELS["minilm"]
     test = slice(0, SPLITS["test"])
     mean, worst = cosine_error(stored, exact)
     tables: dict[str, dict[str, object]] = {
         "": {
             "name": "wordnet",
-            "licence": _LICENCE,
+            "licence": LICENCE,
             "provenance": (
                 f"{exact.n} of WordNet 3.0's synsets (lemmas and definition) searched with the "
                 f"first definitions of {exact.nq} headwords in Webster 1913 (GCIDE); relevant: "
@@ -240,38 +266,18 @@ def _describe(out: Path, exact: Corpus, wordnet: Path, gcide: Path, versions: st
             ),
             "command": "python -m nandcosim.systems.dnova.corpus.wordnet --out FILE.npz",
             "seed": SEED,
-            "encoder": f"{ENCODER}, fp32, at most 256 tokens",
+            "encoder": f"{model.title}, fp32, at most {model.max_tokens} tokens",
             "weights_sha256": weights_sha256(),
             "stored_as": "int8, one float32 scale a vector",
             "sha256": sha256(out),
         },
         "splits": dict(SPLITS),
-        "sources_sha256": {
-            path.name: sha256(path)
-            for path in (
-                *sorted(wordnet.glob("data.*")),
-                gcide / "gcide.index",
-                gcide / "gcide.dict.dz",
-            )
-        },
+        "sources_sha256": {**source_digests(wordnet, gcide)},
         "cosine_error": {"mean": mean, "largest": worst},
         "test_quality_float32": asdict(exact_quality(exact.select_queries(test))),
         "test_quality_stored": asdict(exact_quality(stored.select_queries(test))),
     }
-    lines = []
-    for title, entries in tables.items():
-        lines += [f"\n[{title}]"] if title else []
-        lines += [f"{_toml_key(key)} = {_toml_value(entry)}" for key, entry in entries.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _toml_key(key: str) -> str:
-    return key if re.fullmatch(r"\w+", key) else json.dumps(key)
-
-
-def _toml_value(value: object) -> str:
-    # a JSON string is a TOML string
-    return f"{value:.4g}" if isinstance(value, float) else json.dumps(value)
+    return description_text(tables)
 
 
 def build(out: Path, wordnet: Path, gcide: Path, versions: str) -> None:
@@ -300,9 +306,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (options.wordnet is None) != (options.gcide is None):
             raise InputError("give both --wordnet and --gcide, or neither")
         if options.wordnet is None:
-            with _debian_folders() as (wordnet, gcide, versions):
-                named = ", ".join(f"Debian {name} {number}" for name, number in versions.items())
-                build(options.out, wordnet, gcide, named)
+            with dictionary_folders("give --wordnet DIR and --gcide DIR") as found:
+                build(options.out, *found)
         else:
             build(options.out, options.wordnet, options.gcide, "given folders")
     except NandcosimError as error:

@@ -1,0 +1,176 @@
+"""The sections of a D-NOVA evaluation on the page."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import xarray as xr
+
+from nandcosim.report.cost import cost_table, draw_shares, draw_throughput, stage_table
+from nandcosim.report.listing import quantity
+from nandcosim.report.page import Picture, Section, as_svg
+from nandcosim.report.retrieval import (
+    deficit_table,
+    draw_heat_map,
+    draw_recall,
+    gap_table,
+    heat_map_axes,
+    recall_table,
+)
+from nandcosim.systems.dnova.config import Config
+
+__all__ = ["dnova_sections"]
+
+
+def dnova_sections(name: str, dataset: xr.Dataset) -> list[Section]:
+    """Sections of one result of `nandcosim.systems.dnova.evaluate`; `name` is its file's."""
+    return [
+        _recall(name, dataset),
+        _every_recall(dataset),
+        *_costs(name, dataset),
+        _parameters(dataset),
+    ]
+
+
+def _recall(name: str, dataset: xr.Dataset) -> Section:
+    k = int(dataset["k"].max())
+    pictures = []
+    if "nprobe" in dataset.dims:
+        pictures = [
+            Picture(
+                as_svg(draw_recall(dataset, reference, k), f"{name}{reference}"),
+                f"Recall@{k} after probing more and more lists; bars are one standard error "
+                "over the queries. Points at one nprobe stand side by side.",
+            )
+            for reference in dataset["reference"].values.tolist()
+        ]
+    if heat_map_axes(dataset) is not None:
+        pictures.append(
+            Picture(
+                as_svg(draw_heat_map(dataset, k), f"{name}heat"),
+                f"Points of recall@{k} that FP32-IVF has more, against the wordlines sensed at "
+                "once in stage 2 (m2) and in stages 1 and 3 (m1 = m3).",
+            )
+        )
+    text = (
+        "D-NOVA retrieves inside the array. DTSabc senses a, b and c wordlines at once in its "
+        "three stages (lists, candidates, re-ranking); nprobe is how many inverted lists are "
+        "searched. FP32-IVF is the float32 search of the same lists in FAISS. "
+        f"Corpus {dataset.attrs['corpus']}: {dataset.attrs['documents']} documents, "
+        f"{dataset.attrs['queries']} queries, searched in every configuration; judged "
+        "documents are those that its relevance judgements name. The table gives the recall "
+        f"at {k}, in points, that FP32-IVF has more, paired by query, ± one standard error "
+        "(over the queries, and over the chips where several were drawn)."
+    )
+    facts = {
+        "file": name,
+        "settings": _changed(dataset),
+        "tables, by digest": _used_tables(dataset),
+        "made by": f"nandcosim {dataset.attrs['nandcosim']}, {dataset.attrs['made']}",
+    }
+    return Section("Recall of D-NOVA", text, pictures, facts, gap_table(dataset, k))
+
+
+def _every_recall(dataset: xr.Dataset) -> Section:
+    text = "Share of the reference found in the first k, ± one standard error."
+    return Section("Every recall", text, rows=recall_table(dataset))
+
+
+def _costs(name: str, dataset: xr.Dataset) -> list[Section]:
+    if "system" not in dataset.dims:  # of a version that measured recall only
+        return []
+    pictures = [
+        Picture(
+            as_svg(draw_shares(dataset), f"{name}shares"),
+            "Where a query's time and energy go; totals at the right. array: sensing or reading "
+            "the cells; bus: flash channels; memory: DRAM.",
+        ),
+        Picture(
+            as_svg(draw_throughput(dataset), f"{name}throughput"),
+            "Queries a second with the device saturated.",
+        ),
+    ]
+    text = (
+        "All systems score the same vectors of the same lists. CPU (FAISS) is the scan rate of "
+        "FAISS on one thread, CPU (paper) the rate that the paper's ratio needs (calibrated). "
+        "Times are those of a query alone; axes that cost does not depend on are left out."
+    )
+    sections = [
+        Section("Latency, energy, throughput", text, pictures, _facts(dataset), cost_table(dataset))
+    ]
+    stages = (
+        "Sub-blocks are activated one by one or in parallel as the schedule says; medians are "
+        "over the queries."
+    )
+    sections.append(Section("D-NOVA by stage", stages, rows=stage_table(dataset)))
+    if "deficit" in dataset:
+        text = (
+            "Failed groups of one string among the vectors that a stage keeps: a latch of b bits "
+            "stops at 2^b - 1."
+        )
+        sections.append(Section("Deficits of a string", text, rows=deficit_table(dataset)))
+    return sections
+
+
+def _facts(dataset: xr.Dataset) -> dict[str, str]:
+    """The device, in its first configuration where it has axes."""
+    first = dataset.isel({dim: 0 for dim in dataset.dims if dim not in ("stage", "part")})
+    rows = {
+        "time and energy of a sense from": dataset.attrs["cost"],
+        "device": quantity(float(first["device_capacity"]), "B"),
+        "sub-blocks of the index": f"{int(first['device_vector_subblocks'])} of "
+        f"{int(first['device_subblocks'])}, {int(first['device_copies'])} copies",
+        "controller memory": f"{quantity(float(first['device_sram_peak']), 'B')} at most",
+        "merged deficit": f"{int(first['device_merge_bits_needed'])} bits needed",
+        "power, all planes sensing": quantity(float(first["power_all_planes"]), "W"),
+        "power, saturated": quantity(float(first["power_saturated"]), "W"),
+        "bottleneck": str(first["bottleneck"].item()),
+    }
+    if "event_qps" in first:
+        ratio, qps = float(first["event_latency_ratio"]), float(first["event_qps"])
+        rows["event-driven simulation"] = (
+            f"latency alone {ratio:.4g} of the closed form, {qps:.4g} queries/s saturated"
+        )
+    return rows
+
+
+def _changed(dataset: xr.Dataset) -> str:
+    """Settings that are not the defaults: ``dts = 111, 242; channels = 4``."""
+    plain = json.loads(Config().model_dump_json())
+    found = json.loads(dataset.attrs["config"])
+    shown = [f"{n} = {_listed(v)}" for n, v in found.items() if v != plain.get(n)]
+    return "; ".join(shown) or "all at their defaults"
+
+
+def _parameters(dataset: xr.Dataset) -> Section:
+    found = json.loads(dataset.attrs["config"])
+    rows = []
+    for name, field in Config.model_fields.items():
+        extra = field.json_schema_extra
+        if name in found and isinstance(extra, dict):
+            rows.append(
+                {
+                    "parameter": name,
+                    "value": _listed(found[name]),
+                    "unit": str(extra["unit"]).removeprefix("1"),
+                    "meaning": str(field.description),
+                    "origin": str(extra["origin"]),
+                }
+            )
+    text = (
+        "stated: the paper says so; derived: by a formula; measured: a calibration table or a "
+        "run; sourced: a public reference; assumed: a choice; calibrated: set to hit a claim."
+    )
+    return Section("Every parameter", text, rows=rows)
+
+
+def _listed(value: Any) -> str:
+    values = value if isinstance(value, list) else [value]
+    return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
+
+
+def _used_tables(dataset: xr.Dataset) -> str:
+    digests = json.loads(dataset.attrs["tables"])
+    used = [name for name in ("dts_sense", "dts_discharge", "dts_energy") if name in digests]
+    return ", ".join(f"{name} {digests[name][:16]}" for name in used) or "none"
