@@ -374,16 +374,22 @@ def adapt(corpus: str, out: Path, settings: tuple[str, ...]) -> None:
     is_flag=True,
     help="Measure again what is stored with the package (an hour; needs the larger corpora).",
 )
+@click.option("--only", metavar="ID,ID", help="These claims alone.")
 @click.option("--out", type=PATH, metavar="F.json", help="With --measure: where to store it.")
 @AS_JSON
-def claims(paper: str | None, measure: bool, out: Path | None, as_json: bool) -> None:
+def claims(
+    paper: str | None, measure: bool, only: str | None, out: Path | None, as_json: bool
+) -> None:
     """Check the papers' figures one by one: theirs, ours, the verdict and why."""
     from nandcosim.claims import check, claim_lines, papers
 
     if out is not None and not measure:
         raise InputError("--out stores what --measure finds; give both")
+    chosen = None if only is None else [part.strip() for part in only.split(",")]
+    if chosen is not None and paper is None:
+        raise InputError("--only names claims of one paper; give the paper too")
     found = {
-        name: check(name, measure=measure, store=out, progress=True)
+        name: check(name, measure=measure, only=chosen, store=out, progress=True)
         for name in ([paper] if paper else papers())
     }
     if as_json:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from nandcosim import __version__
 from nandcosim.claims.claim import Finding, Judgement, judge, load_claims
 from nandcosim.errors import InputError
 
-__all__ = ["Study", "check", "stored"]
+__all__ = ["Study", "check", "read_findings", "stored"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ def check(
     paper: str,
     *,
     measure: bool = False,
+    only: Collection[str] | None = None,
     store: Path | None = None,
     progress: bool = False,
 ) -> list[Judgement]:
@@ -55,8 +57,10 @@ def check(
         See `nandcosim.claims.papers`.
     measure : bool
         Run the slow studies too instead of reading what they found before.
+    only : collection of str, optional
+        Judge, and with `measure` run the studies of, these claims alone.
     store : Path, optional
-        With `measure`: write what they find there, as JSON.
+        With `measure`: write what they find there, as JSON, beside what stands there.
     progress : bool
         Name each study on stderr before it runs.
 
@@ -68,13 +72,18 @@ def check(
     Raises
     ------
     InputError
-        If there is no such paper.
+        If there is no such paper or claim.
     """
     claims = load_claims(paper)
+    wanted = {claim.id for claim in claims} if only is None else set(only)
+    unknown = wanted - {claim.id for claim in claims}
+    if unknown:
+        names = ", ".join(claim.id for claim in claims)
+        raise InputError(f"claims: found {', '.join(sorted(unknown))}, allowed: {names}")
     found = {} if measure else stored(paper)
-    measured: dict[str, Finding] = {}
+    measured: dict[str, Finding] = read_findings(store) if store and store.exists() else {}
     for study in _studies(paper):
-        if not (study.quick or measure):
+        if not (study.quick or measure) or not wanted & set(study.claims):
             continue
         if progress and not study.quick:
             _say(f"claims: {study.name} ({', '.join(study.claims)})")
@@ -88,15 +97,28 @@ def check(
             measured |= {name: replace(one, source=source) for name, one in results.items()}
             if store is not None:  # after each study, so that an hour's work is not lost
                 _write(measured, store)
-    return [judge(claim, found.get(claim.id)) for claim in claims]
+    return [judge(claim, found.get(claim.id)) for claim in claims if claim.id in wanted]
 
 
 def stored(paper: str) -> dict[str, Finding]:
     """What the slow studies found when they were last run, from the package's data."""
     path = files("nandcosim.claims").joinpath("data", f"{paper}.json")
-    if not path.is_file():
-        return {}
-    return {name: _finding(entry) for name, entry in json.loads(path.read_text("utf-8")).items()}
+    return read_findings(path) if path.is_file() else {}
+
+
+def read_findings(path: Traversable) -> dict[str, Finding]:
+    """Findings by claim, as `check` stores them.
+
+    Raises
+    ------
+    InputError
+        If the file holds something else.
+    """
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        return {name: _finding(entry) for name, entry in entries.items()}
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise InputError(f"{path}: no findings of claims: {error}") from None
 
 
 def _studies(paper: str) -> Iterator[Study]:

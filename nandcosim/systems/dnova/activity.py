@@ -83,8 +83,8 @@ def measure_activity(
         stages = placed(point.bitlines, point.mapping, point.packing)
         units = plane_units(point, dimension)
         for stage, touches in enumerate(stages):
-            activations[(*at, slice(None), stage)] = touches.counts()
-            busiest[(*at, slice(None), stage)] = touches.busiest(units)
+            activations[at][:, stage] = touches.counts()
+            busiest[at][:, stage] = touches.busiest(units)
     dims = (*axes, "query", "stage")
     activity = xr.Dataset(
         {

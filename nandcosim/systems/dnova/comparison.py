@@ -130,7 +130,8 @@ def _along_system(values: list[xr.DataArray]) -> xr.DataArray:
 
 def _whole(costs: xr.Dataset) -> xr.Dataset:
     """Means over the queries, with every component that any system has."""
-    return _mean(costs).reindex(component=list(_PARTS), fill_value=0.0)
+    whole: xr.Dataset = _mean(costs).reindex(component=list(_PARTS), fill_value=0.0)
+    return whole
 
 
 def _mean(values: Any) -> Any:

@@ -133,7 +133,7 @@ class _Retrieval:
             self._deficits(at, point)
         ivf = self.index(point.nlist, point.value_range, point.seed)
         activity = measure_activity(point, ivf, found, self.corpus.dimension)
-        self.coords |= {name: activity[name].values for name in activity.coords}
+        self.coords |= {str(name): activity[name].values for name in activity.coords}
         for key, array in activity.data_vars.items():
             dims = tuple(map(str, array.dims))
             self._store(at, str(key), dims, array.values, array.attrs)
@@ -244,7 +244,7 @@ class _Retrieval:
         return table if chip == 0 else table.perturbed(np.random.default_rng(chip))
 
     def _recalls(self, ids: NDArray[Any], truths: Mapping[str, Any]) -> NDArray[np.float64]:
-        """Recall of every query, shape (reference, k, nq); judgements have no ranks to cut."""
+        """Recall of every query, shape (reference, k, nq)."""
         return np.array(
             [
                 [
