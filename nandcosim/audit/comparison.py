@@ -24,6 +24,7 @@ __all__ = [
     "disagreement",
     "estimates",
     "noise_means",
+    "series_rule",
     "weights",
 ]
 
@@ -217,6 +218,20 @@ def alternatives(dataset: xr.Dataset) -> list[Alternative]:
     return [each for each in found if each is not None]
 
 
+def series_rule(dataset: xr.Dataset, trip: float, slope: float) -> Disagreement:
+    """The rule of the cells in series (see `alternatives`) against an ideal amplifier's bits.
+
+    Parameters
+    ----------
+    dataset : xarray.Dataset
+        Of `audit_dnova`.
+    trip, slope : float
+        In level spacings.
+    """
+    model = _series(_active_margins(dataset), slope) > trip
+    return disagreement(dataset, "ideal", model=model)
+
+
 def _worst_cell(
     dataset: xr.Dataset, ok: NDArray[np.bool_], bit: NDArray[np.bool_], weight: NDArray[np.float64]
 ) -> Alternative | None:
@@ -243,12 +258,8 @@ def _in_series(
         return None
     margins = _active_margins(dataset)
     trip, spread, slope = _Fit(margins[ok], bit[ok], weight[ok]).best(slope=True)
-    model = _series(margins, slope) > trip
-    return Alternative(
-        "cells in series",
-        {"trip": trip, "spread": spread, "slope": slope},
-        disagreement(dataset, "ideal", model=model),
-    )
+    parameters = {"trip": trip, "spread": spread, "slope": slope}
+    return Alternative("cells in series", parameters, series_rule(dataset, trip, slope))
 
 
 @dataclass(frozen=True, eq=False)

@@ -104,7 +104,7 @@ def test_page_is_well_formed(page: Page) -> None:
     assert page.declaration.lower() == "doctype html"
     for name in ("html", "head", "title", "body", "h1"):
         assert page.elements.count(name) == 1, name
-    assert page.elements.count("svg") == page.elements.count("figure") == 5
+    assert page.elements.count("svg") == page.elements.count("figure") == 7
     assert len(set(page.ids)) == len(page.ids)
 
 

@@ -18,7 +18,7 @@ pytest.importorskip("numba")
 
 from nandcosim.audit import audit_dnova
 from nandcosim.audit.amplifier import Amplifier, mismatch_of
-from nandcosim.audit.comparison import alternatives, bin_cells, disagreement, weights
+from nandcosim.audit.comparison import alternatives, bin_cells, by_companion, disagreement, weights
 from nandcosim.audit.decisions import Decisions, Reads
 from nandcosim.audit.strata import allocate, stratified_mean, stratified_rate
 from nandcosim.audit.workers import run_tasks
@@ -280,6 +280,7 @@ def made_up(rule, count: int = 4000) -> xr.Dataset:
             "first": ("sample", np.full(count, 60)),
             "size": ("sample", np.full(count, 4)),
             "margin": ("sample", margin),
+            "companion": ("sample", np.sort(margins, axis=1)[:, 1]),
             "excess": ("sample", excess),
             "stage": ("sample", np.full(count, 2)),
             "bin_of": ("sample", bins),
@@ -323,6 +324,18 @@ def test_both_directions_are_told_apart_and_failures_counted() -> None:
     dataset["status"].values[np.flatnonzero(between)[:10]] = 1
     failed = disagreement(dataset, "ideal")
     assert (failed.failed, failed.blocks) == (10, between.sum() - 10)
+
+
+def test_a_second_weak_cell_is_where_a_series_blocks() -> None:
+    dataset = made_up(lambda margins: -0.5 * np.log(np.exp(-margins / 0.5).sum(axis=1)) > 0)
+    edges = (-np.inf, 1.0, np.inf)
+    near, far = by_companion(dataset, "ideal", edges)
+    assert near.share + far.share == pytest.approx(1.0)
+    assert near.blocks > far.blocks
+    assert near.blocks + far.blocks == disagreement(dataset, "ideal").blocks
+    counts = np.array([near.examined, far.examined])
+    differ = np.array([each.conducts + each.blocks for each in (near, far)])
+    np.testing.assert_allclose([near.rate.value, far.rate.value], differ / counts)
 
 
 # ---------------------------------------------------------------- processes

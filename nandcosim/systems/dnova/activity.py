@@ -139,4 +139,5 @@ def group_sizes_along(config: Config) -> xr.DataArray:
     m = xr.DataArray(
         values, dims=("dts", "stage"), coords={"dts": list(triples), "stage": [1, 2, 3]}
     )
+    m.attrs = {"units": "1", "long_name": "wordlines driven at once"}
     return m if isinstance(config.dts, tuple) else m.isel(dts=0, drop=True)

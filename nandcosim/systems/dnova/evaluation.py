@@ -103,7 +103,7 @@ def evaluate(
         ],
         compat="override",
         join="outer",
-        combine_attrs="drop",
+        combine_attrs="drop_conflicts",
     )
     result.attrs = {
         "system": "dnova",

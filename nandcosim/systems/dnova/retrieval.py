@@ -100,6 +100,8 @@ class _Retrieval:
         self.coded = lru_cache(maxsize=2)(self._coded)
         self.rival = lru_cache(maxsize=16)(self._rival)
         self.sensing_table = lru_cache(maxsize=64)(self._sensing_table)
+        for adapter in _values(config.adapter):
+            self.queries(adapter)  # a missing or unfit one is known before anything is searched
         self.truths: dict[str, Any] = {}
         if self.corpus.relevance is not None:
             self.truths["judged"] = self.corpus.relevance
@@ -177,8 +179,7 @@ class _Retrieval:
         return CodedLists.of(index, np.asarray(self.corpus.vectors))
 
     def _first(self, name: str) -> Any:
-        value = getattr(self.config, name)
-        return value[0] if isinstance(value, tuple) else value
+        return _values(getattr(self.config, name))[0]
 
     def _search(self, point: Any) -> SearchResult:
         ivf = self.index(point.nlist, point.value_range, point.seed)
@@ -205,6 +206,7 @@ class _Retrieval:
             alpha=point.alpha,
             nprobe=point.nprobe,
             k2=point.k2,
+            k1=point.k1,
             accumulator=_accumulator(point),
             quantiles=QUANTILES,
             noise=self._noise(point),
@@ -287,6 +289,16 @@ class _Retrieval:
             blank = np.full((*shape, *np.shape(values)), np.nan, dtype=np.float64)
             self.values[name] = (dims, blank, attrs)
         self.values[name][1][at] = values
+
+
+def _values(field: Any) -> tuple[Any, ...]:
+    """The values of a field, axis or not."""
+    return field if isinstance(field, tuple) else (field,)
+
+
+def _first_ranks(truth: Any, k: int) -> Any:
+    """The k best of a ranked reference; judgements have no ranks to cut."""
+    return truth[:, :k] if isinstance(truth, np.ndarray) else truth
 
 
 def _first_queries(found: SearchResult, count: int) -> SearchResult:
