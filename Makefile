@@ -31,7 +31,7 @@ lint: .setup-test  ## ruff, mypy and the import directions
 	$(BIN)/lint-imports
 
 docs: .setup-test  ## the documentation site, in site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: .setup-test  ## one JSON line a figure, each ratio measured in one run
 	@for file in tests/benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done

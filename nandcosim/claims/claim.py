@@ -7,7 +7,7 @@ reproduced      what was found lies in the paper's range, within the tolerance
 outside         it does not
 inconsistent    the paper's own figures contradict it; the reason has the arithmetic
 calibrated      in the range because a parameter was set to hit it; never reproduced
-not_modelled    nothing here computes it
+not_modelled    nothing here computes it, or it has not been measured (--measure)
 =============== ====================================================================
 """
 
@@ -172,7 +172,7 @@ def _number(value: float | None) -> float | None:
 
 def _reason(found: Finding | None) -> str:
     if found is None:
-        return "nothing here computes it"
+        return "no measurement stored; --measure makes one"
     knobs = f" Knobs: {', '.join(found.knobs)}." if found.knobs else ""
     contradiction = f" {found.contradiction}" if found.contradiction else ""
     return f"{found.reason}{contradiction}{knobs}"

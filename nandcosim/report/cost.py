@@ -74,7 +74,7 @@ def draw_throughput(dataset: xr.Dataset) -> Figure:
     colours = [COLOURS[1] if label in rivals else COLOURS[0] for label, _ in rows]
     axes.barh(np.arange(len(rows)), values, height=0.7, color=colours)
     for row, value in enumerate(values):
-        axes.text(value * 1.08, row, f"{value:.3g}", va="center", fontsize=8)
+        axes.text(value * 1.08, row, f"{float(f'{value:.3g}'):g}", va="center", fontsize=8)
     axes.set_xscale("log")
     axes.set_xlim(min(values) / 2, max(values) * 4)
     axes.set_xlabel("queries a second, saturated")
