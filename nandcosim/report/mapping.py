@@ -19,8 +19,8 @@ import numpy as np
 import xarray as xr
 from scipy.stats import ecdf
 
-from nandcosim.errors import NandcosimError
 from nandcosim.report.style import COLOURS, figure, save
+from nandcosim.studies import one_line_errors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -119,7 +119,8 @@ def _finish(axes: Axes, stage: int) -> None:
     axes.set_ylim(0, 1.02)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@one_line_errors
+def main(arguments: Sequence[str] | None = None) -> None:
     """Draw the footprint of one corpus under both mappings."""
     from nandcosim.systems.dnova.corpus import load_corpus
     from nandcosim.systems.dnova.mapping_study import footprint_study
@@ -135,20 +136,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dts", default="242")
     parser.add_argument("--packing", default="first-fit")
     options = parser.parse_args(arguments)
-    try:
-        study = footprint_study(
-            load_corpus(options.corpus),
-            subblocks=options.subblocks,
-            nlist=options.nlist,
-            nprobes=[options.nprobe],
-            dts=options.dts,
-            packing=options.packing,
-        )
-        save(draw_study(study, options.nprobe, int(study["k2"][0])), options.out)
-    except NandcosimError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    study = footprint_study(
+        load_corpus(options.corpus),
+        subblocks=options.subblocks,
+        nlist=options.nlist,
+        nprobes=[options.nprobe],
+        dts=options.dts,
+        packing=options.packing,
+    )
+    save(draw_study(study, options.nprobe, int(study["k2"][0])), options.out)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy import stats
 
-from nandcosim.errors import InputError, NandcosimError
+from nandcosim.errors import InputError
+from nandcosim.studies import one_line_errors
 from nandcosim.systems.dnova.adapter import Adapter, load_adapter
 from nandcosim.systems.dnova.adapter_training import TrainingSettings, train
 from nandcosim.systems.dnova.config import group_sizes
@@ -315,7 +316,8 @@ def _table(options: argparse.Namespace, corpora: dict[str, Corpus], base: Traini
     _print_table(gap_table(recall))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@one_line_errors
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print what the adapter does to the recall of one corpus."""
     parser = argparse.ArgumentParser(
         prog="python -m nandcosim.systems.dnova.adapter_study", description=main.__doc__
@@ -334,27 +336,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a training setting"
     )
     options = parser.parse_args(arguments)
-    try:
-        if not options.table and options.expansion is None:
-            raise InputError("adapter study: nothing asked for, allowed: --table, --expansion N")
-        pairs = dict(text.partition("=")[::2] for text in options.set)
-        settings = TrainingSettings.from_settings(pairs, "--set")
-        corpora = {
-            split: _at_most(
-                load_corpus(options.corpus, split=split), getattr(options, f"{split}_queries")
-            )
-            for split in _SPLITS
-        }
-        if options.table:
-            _table(options, corpora, settings)
-        if options.expansion is not None:
-            _print_expansion(
-                expansion_study(corpora, settings, splits=options.expansion, nprobe=options.nprobe)
-            )
-    except NandcosimError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    if not options.table and options.expansion is None:
+        raise InputError("adapter study: nothing asked for, allowed: --table, --expansion N")
+    pairs = dict(text.partition("=")[::2] for text in options.set)
+    settings = TrainingSettings.from_settings(pairs, "--set")
+    corpora = {
+        split: _at_most(
+            load_corpus(options.corpus, split=split), getattr(options, f"{split}_queries")
+        )
+        for split in _SPLITS
+    }
+    if options.table:
+        _table(options, corpora, settings)
+    if options.expansion is not None:
+        _print_expansion(
+            expansion_study(corpora, settings, splits=options.expansion, nprobe=options.nprobe)
+        )
 
 
 def _at_most(corpus: Corpus, count: int | None) -> Corpus:

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from nandcosim.errors import MissingExtraError, NandcosimError
+from nandcosim.errors import MissingExtraError
+from nandcosim.studies import one_line_errors
 from nandcosim.systems.dnova import cost
 from nandcosim.systems.dnova.baselines import (
     COMPONENTS,
@@ -34,6 +35,7 @@ from nandcosim.systems.dnova.baselines import (
     reis_cost,
     time_faiss,
 )
+from nandcosim.systems.dnova.comparison import dnova_cost
 from nandcosim.systems.dnova.config import SearchFields
 from nandcosim.systems.dnova.corpus.collection import Corpus
 from nandcosim.systems.dnova.ivf import IvfIndex, SearchResult, exact_neighbours, normalised
@@ -44,7 +46,6 @@ __all__ = [
     "StudyConfig",
     "calibrated_cpu_bandwidth",
     "clustered_faiss_index",
-    "dnova_cost",
     "nq_activity",
     "recall_study",
     "system_costs",
@@ -87,19 +88,6 @@ def nq_activity(dimension: int, probes: Sequence[int] = _NQ_PROBES) -> xr.Datase
         },
         coords={"nprobe": list(probes), "stage": [1, 2, 3]},
         attrs={"dimension": dimension},
-    )
-
-
-def dnova_cost(activity: xr.Dataset, config: StudyConfig) -> xr.Dataset:
-    """D-NOVA by Table 1, labelled as the baselines are: latency, energy, bytes_moved, qps."""
-    once = cost.service(activity.attrs["dimension"], activity["m"], config)
-    return xr.Dataset(
-        {
-            "latency": cost.latency(activity, config),
-            "energy": cost.energy(activity, config),
-            "bytes_moved": activity["sensed"] * once["vector_bits"] / 8,
-            "qps": cost.throughput(activity, config)["qps"],
-        }
     )
 
 
@@ -413,7 +401,8 @@ _TABLES: dict[str, Callable[[argparse.Namespace], Iterator[str]]] = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@one_line_errors
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print one table of the baselines."""
     parser = argparse.ArgumentParser(
         prog="python -m nandcosim.systems.dnova.baseline_study", description=main.__doc__
@@ -428,13 +417,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--vectors", type=int, default=200_000, help="synthetic ones of faiss")
     options = parser.parse_args(arguments)
-    try:
-        for line in _TABLES[options.table](options):
-            print(line, flush=True)
-    except NandcosimError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    for line in _TABLES[options.table](options):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

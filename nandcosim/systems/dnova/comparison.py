@@ -74,7 +74,7 @@ def dnova_cost(
     bounds = cost.throughput(activity, config, tables)
     drawn = cost.power(activity, config, tables)
     once = cost.service(int(activity.attrs["dimension"]), activity["m"], config, tables)
-    moved = (activity["sensed"] * once["vector_bits"] + once["host_bits"]) / 8
+    moved = activity["sensed"] * once["vector_bits"] / 8
     found = xr.Dataset(
         {
             "latency": _mean(time),

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from nandcosim.errors import NandcosimError
+from nandcosim.studies import one_line_errors
 from nandcosim.systems.dnova.activity import group_sizes_along
 from nandcosim.systems.dnova.config import Config, group_sizes
 from nandcosim.systems.dnova.cost import (
@@ -280,7 +280,8 @@ def load_part(queries: int) -> Iterator[str]:
             )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@one_line_errors
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print the parts named, all by default."""
     parser = argparse.ArgumentParser(
         prog="python -m nandcosim.systems.dnova.cost_study", description=main.__doc__
@@ -292,24 +293,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = sorted(set(options.parts) - set(names))
     if unknown:
         parser.error(f"found {', '.join(unknown)}, allowed: {', '.join(names)}")
-    try:
-        tables = cache(load_tables)
-        makers = {
-            "sense": lambda: sense_part(tables()),
-            "ratios": lambda: ratios_part(tables()),
-            "breakdown": lambda: breakdown_part(tables()),
-            "power": lambda: power_part(tables()),
-            "simulation": lambda: simulation_part(options.queries),
-            "load": lambda: load_part(options.queries),
-        }
-        for name in options.parts or names:
-            print(f"== {name}")
-            for line in makers[name]():
-                print(line, flush=True)
-    except NandcosimError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    tables = cache(load_tables)
+    makers = {
+        "sense": lambda: sense_part(tables()),
+        "ratios": lambda: ratios_part(tables()),
+        "breakdown": lambda: breakdown_part(tables()),
+        "power": lambda: power_part(tables()),
+        "simulation": lambda: simulation_part(options.queries),
+        "load": lambda: load_part(options.queries),
+    }
+    for name in options.parts or names:
+        print(f"== {name}")
+        for line in makers[name]():
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import xarray as xr
 
-from nandcosim.errors import NandcosimError
+from nandcosim.studies import one_line_errors
 from nandcosim.systems.dnova.config import Config
 from nandcosim.systems.dnova.device import DeviceFields, check_fits, describe_device
 
@@ -36,7 +36,8 @@ def _text(values: xr.DataArray) -> str:
     return (", " if values.ndim == 1 else "; ").join(parts)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@one_line_errors
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print capacity, metadata, SRAM and area; exit code 2 if the index does not fit."""
     parser = argparse.ArgumentParser(
         prog="python -m nandcosim.systems.dnova.device_study", description=main.__doc__
@@ -50,19 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="field of the device"
     )
     options = parser.parse_args(arguments)
-    try:
-        settings = dict(part.partition("=")[::2] for part in options.set)
-        config = DeviceConfig.from_settings(settings, "--set")
-        index = (options.dimension, options.vectors, options.nlist)
-        device = describe_device(config, *index, options.nprobe, options.k2)
-        for name, values in device.data_vars.items():
-            unit = "" if values.attrs["units"] == "1" else f" {values.attrs['units']}"
-            print(f"{name:<24} {_text(values)}{unit}  ({values.attrs['long_name']})")
-        check_fits(config, *index)
-    except NandcosimError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    settings = dict(part.partition("=")[::2] for part in options.set)
+    config = DeviceConfig.from_settings(settings, "--set")
+    index = (options.dimension, options.vectors, options.nlist)
+    device = describe_device(config, *index, options.nprobe, options.k2)
+    for name, values in device.data_vars.items():
+        unit = "" if values.attrs["units"] == "1" else f" {values.attrs['units']}"
+        print(f"{name:<24} {_text(values)}{unit}  ({values.attrs['long_name']})")
+    check_fits(config, *index)
 
 
 if __name__ == "__main__":

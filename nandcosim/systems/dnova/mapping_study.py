@@ -23,7 +23,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from nandcosim.errors import InputError, NandcosimError
+from nandcosim.errors import InputError
+from nandcosim.studies import one_line_errors
 from nandcosim.systems.dnova.config import group_sizes
 from nandcosim.systems.dnova.corpus.collection import Corpus
 from nandcosim.systems.dnova.ivf import IvfIndex
@@ -288,7 +289,8 @@ def _lines(study: xr.Dataset, rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@one_line_errors
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print the footprint of one corpus under both mappings."""
     from nandcosim.systems.dnova.corpus import load_corpus
 
@@ -309,25 +311,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(arguments)
-    try:
-        study = footprint_study(
-            load_corpus(options.corpus),
-            subblocks=options.subblocks,
-            nlist=options.nlist,
-            nprobes=options.nprobe,
-            k2=options.k2,
-            dts=options.dts,
-            packing=options.packing,
-            appended=options.appended,
-            queries=options.queries,
-            seed=options.seed,
-            threads=options.threads,
-        )
-        print("\n".join(_lines(study, summary(study))))
-    except NandcosimError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    study = footprint_study(
+        load_corpus(options.corpus),
+        subblocks=options.subblocks,
+        nlist=options.nlist,
+        nprobes=options.nprobe,
+        k2=options.k2,
+        dts=options.dts,
+        packing=options.packing,
+        appended=options.appended,
+        queries=options.queries,
+        seed=options.seed,
+        threads=options.threads,
+    )
+    print("\n".join(_lines(study, summary(study))))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from itertools import product
 
 import numpy as np
 
-from nandcosim.errors import NandcosimError
+from nandcosim.studies import one_line_errors
 from nandcosim.systems.dnova.bitslice import BitSliced
 from nandcosim.systems.dnova.corpus.collection import Corpus
 from nandcosim.systems.dnova.ivf import exact_neighbours, normalised
@@ -100,7 +100,8 @@ def range_study(
             )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@one_line_errors
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print the study of one corpus."""
     from nandcosim.systems.dnova.corpus import load_corpus
 
@@ -118,27 +119,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--queries", type=int, default=500)
     parser.add_argument("--split", default="validation", help="choose a range on it, not on test")
     options = parser.parse_args(arguments)
-    try:
-        points = range_study(
-            load_corpus(options.corpus, split=options.split),
-            options.ranges,
-            alphas=options.alphas,
-            sizes=options.m,
-            latches=[bits or None for bits in options.latches],
-            queries=options.queries,
+    points = range_study(
+        load_corpus(options.corpus, split=options.split),
+        options.ranges,
+        alphas=options.alphas,
+        sizes=options.m,
+        latches=[bits or None for bits in options.latches],
+        queries=options.queries,
+    )
+    print("range              latch alpha  m  R@100 exact  R@100 judged (FP32)  deficit/string")
+    for p in points:
+        print(
+            f"{p.value_range:<18} {p.latch_bits or 'exact':>5} {p.alpha:>5} {p.m:>2}"
+            f"  {100 * p.recall_exact:>10.1f}%  {100 * p.recall_judged:>11.1f}%"
+            f" ({100 * p.recall_judged_fp32:.1f})  {p.deficit:>14.1f}",
+            flush=True,
         )
-        print("range              latch alpha  m  R@100 exact  R@100 judged (FP32)  deficit/string")
-        for p in points:
-            print(
-                f"{p.value_range:<18} {p.latch_bits or 'exact':>5} {p.alpha:>5} {p.m:>2}"
-                f"  {100 * p.recall_exact:>10.1f}%  {100 * p.recall_judged:>11.1f}%"
-                f" ({100 * p.recall_judged_fp32:.1f})  {p.deficit:>14.1f}",
-                flush=True,
-            )
-    except NandcosimError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
 
 
 if __name__ == "__main__":

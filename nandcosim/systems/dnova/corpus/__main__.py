@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from nandcosim.errors import NandcosimError
+from nandcosim.studies import one_line_errors
 from nandcosim.systems.dnova.corpus.formats import load_corpus
 from nandcosim.systems.dnova.corpus.models import MODELS
 from nandcosim.systems.dnova.corpus.quality import (
@@ -26,7 +26,8 @@ def _row(label: str, quality: ExactQuality) -> str:
     return f"{label:<8} {cells}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@one_line_errors
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print the exact-search quality of a corpus."""
     parser = argparse.ArgumentParser(
         prog="python -m nandcosim.systems.dnova.corpus", description=main.__doc__
@@ -42,18 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--encoder", default="minilm", choices=tuple(MODELS), help="for --reencode")
     options = parser.parse_args(arguments)
-    try:
-        corpus = load_corpus(options.corpus, split=options.split)
-        print(_row("stored", exact_quality(corpus)))
-        if options.reencode:
-            fresh = reencoded(corpus, options.reencode, encoder=options.encoder)
-            print(_row(options.reencode, exact_quality(fresh)))
-            mean, worst = cosine_error(corpus, fresh)
-            print(f"1 - cosine(stored, {options.reencode}): mean {mean:.3g}, largest {worst:.3g}")
-    except NandcosimError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    corpus = load_corpus(options.corpus, split=options.split)
+    print(_row("stored", exact_quality(corpus)))
+    if options.reencode:
+        fresh = reencoded(corpus, options.reencode, encoder=options.encoder)
+        print(_row(options.reencode, exact_quality(fresh)))
+        mean, worst = cosine_error(corpus, fresh)
+        print(f"1 - cosine(stored, {options.reencode}): mean {mean:.3g}, largest {worst:.3g}")
 
 
 if __name__ == "__main__":
