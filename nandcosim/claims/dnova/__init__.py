@@ -32,7 +32,7 @@ STUDIES = (
     ),
     Study("deficits", ("D14.1", "D14.2", "D14.3"), deficits),
     Study("noise", ("D10.3",), noise),
-    Study("parallelism", ("D8.1", "D8.2", "D8.3", "D9.1", "D9.2"), parallelism),
+    Study("parallelism", ("D8.1", "D8.2", "D8.3", "D8.4", "D9.1", "D9.2"), parallelism),
     Study("mapping", ("D11.1", "D11.2", "D11.3"), mapping),
     Study("adapter", ("D6.1", "D6.2", "D6.3", "D6.4", "D6.5", "D6.6"), adapter_gain),
     Study("expansion", ("D7.1", "D7.2"), expansion),

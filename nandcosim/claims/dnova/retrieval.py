@@ -3,7 +3,8 @@
 The paper's corpora and queries are not at hand; these are measured on corpora of the
 same kind with the paper's encoder: WordNet glosses asked by another dictionary's
 definitions, and Debian's package descriptions asked by their one-line summaries. Both
-are made by ``python -m nandcosim.systems.dnova.corpus.build NAME``.
+are made by ``python -m nandcosim.systems.dnova.corpus.build NAME``. The shipped corpus
+encoded by mpnet stands for the other encoder.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ __all__ = ["CORPORA", "adapter_gain", "deficits", "expansion", "mapping", "noise
 
 #: Corpora, and the lists of their index: NQ's, and fewer for the smaller one.
 CORPORA: Mapping[str, int] = {"wordnet-full": 1024, "debian": 1024}
+
+#: The shipped corpus' texts by the paper's other encoder, 768-D; too small for NQ's lists.
+_MPNET = "wordnet-mpnet"
 
 _QUERIES = 1000
 _NPROBES = (64, 128)
@@ -102,6 +106,11 @@ def parallelism() -> dict[str, Finding]:
     narrow = {(m1, m2): at(m1, m2) for m1 in (1, 2, 4) for m2 in sizes}
     worst = max(narrow, key=lambda pair: narrow[pair])
     wide = [at(16, m2) for m2 in sizes]
+    larger = retrieve(
+        Config(dts=tuple(triples[:12]), **{**common, "nlist": 128, "nprobe": (16, 32)}), {},
+        _corpus(_MPNET, "test"),
+    )["gap"]  # fmt: skip
+    larger = 100 * larger.sel(reference="judged", k=100)
     ahead = bounds.sel(metric="dts") - bounds.sel(metric="ubs+lbs")
     strict = bounds.sel(metric="dts") - bounds.sel(metric="ubs+lbs-strict")
     equal = float(strict.sel(dts="111"))
@@ -114,6 +123,11 @@ def parallelism() -> dict[str, Finding]:
         "D8.2": Finding(min(wide), max(wide), f"{name}, nprobe 64, over m2 = {_joined(sizes)}."),
         "D8.3": Finding(
             at(2, 8) - at(2, 1), at(2, 8) - at(2, 1), f"{name}, nprobe 64."
+        ),
+        "D8.4": Finding(
+            float(larger.max()), float(larger.max()),
+            f"{_MPNET} (20,000 documents), nprobe 16 and 32 of 128: {float(larger.min()):.2f} to "
+            f"{float(larger.max()):.2f}; as the paper says, less than with MiniLM.",
         ),
         "D9.1": Finding(
             equal, equal,
@@ -148,7 +162,7 @@ def noise() -> dict[str, Finding]:
 def mapping() -> dict[str, Finding]:
     """Median sub-blocks touched, locality-aware against naive (section 6.5)."""
     found: dict[tuple[int, str], dict[str, float]] = {}
-    for name in CORPORA:
+    for name in (*CORPORA, _MPNET):
         corpus = _corpus(name, "test")
         for shape in SHAPES:
             study = footprint_study(
@@ -236,7 +250,7 @@ def _corpus(name: str, split: str) -> Corpus:
 
 def _reductions(values: Mapping[str, float]) -> Finding:
     text = "; ".join(f"{key} {value:.0f} %" for key, value in values.items())
-    reason = f"MiniLM, sub-blocks scaled to the paper's number: {text}."
+    reason = f"Sub-blocks scaled to the paper's number: {text}."
     return Finding(min(values.values()), max(values.values()), reason)
 
 

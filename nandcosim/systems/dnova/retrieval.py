@@ -95,8 +95,8 @@ class _Retrieval:
         self.coords: dict[str, Any] = {}
         self.queries = lru_cache(maxsize=8)(self._queries)
         self.index = lru_cache(maxsize=2)(self._index)
-        self.reference = lru_cache(maxsize=64)(self._reference)
-        self.search = lru_cache(maxsize=64)(self._search)
+        self.reference = lru_cache(maxsize=16)(self._reference)
+        self.search = lru_cache(maxsize=4)(self._search)
         self.coded = lru_cache(maxsize=2)(self._coded)
         self.rival = lru_cache(maxsize=16)(self._rival)
         self.sensing_table = lru_cache(maxsize=64)(self._sensing_table)
@@ -116,7 +116,7 @@ class _Retrieval:
 
     def measure(self, at: tuple[int, ...], point: Any) -> None:
         """Search at one configuration and store what it found."""
-        found = self.search(point if point.noise != "none" else _on_chip_0(point))
+        found = self.search(self._sensed_as(point))
         floating = self.reference(point.nlist, point.nprobe, point.k1, point.seed, point.adapter)
         truths = {**self.truths, "fp32_ivf": floating.ids}
         software = {"ivf_recall": floating.ids}
@@ -180,6 +180,13 @@ class _Retrieval:
 
     def _first(self, name: str) -> Any:
         return _values(getattr(self.config, name))[0]
+
+    def _sensed_as(self, point: Config) -> Config:
+        """`point` with the fields that its search does not depend on at their first value."""
+        names = ["reis_candidates"]
+        if point.noise == "none":  # ideal sensing is the same on every chip, and found once
+            names += ["sigma", "read_noise", "chip"]
+        return point.model_copy(update={name: self._first(name) for name in names})
 
     def _search(self, point: Any) -> SearchResult:
         ivf = self.index(point.nlist, point.value_range, point.seed)
@@ -319,11 +326,6 @@ def _lists_of(point: Config) -> Config:
     """`point` with every sensing field at its first value, so that software searches once."""
     names = {"nlist", "nprobe", "adapter", "k2", "k1", "seed", "reis_candidates"}
     return Config(**{name: getattr(point, name) for name in names})
-
-
-def _on_chip_0(point: Config) -> Config:
-    """Ideal sensing is the same on every chip, and found once."""
-    return point.model_copy(update={"chip": 0})
 
 
 _SCANNED = {"units": "1", "long_name": "vectors scored a query"}
