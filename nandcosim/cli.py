@@ -473,7 +473,7 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo(f"nandcosim: {error.format_message()}", err=True)
         sys.exit(2)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("nandcosim: interrupted; what was stored stays stored", err=True)
+        click.echo("nandcosim: interrupted; what a sweep has stored stays stored", err=True)
         sys.exit(130)
     except OSError as error:  # a full disk, a folder that is a file; click ends a closed pipe
         where = f"{error.filename}: " if error.filename is not None else ""

@@ -76,7 +76,8 @@ def to_unit(value: float | int | str, unit: str, where: str) -> float:
 
     try:
         quantity: Any = _registry().Quantity(number, written)
-        return float(quantity.to("" if unit == "1" else unit).magnitude)
+        converted = float(quantity.to("" if unit == "1" else unit).magnitude)
+        return float(f"{converted:.15g}")  # 20 us is 2e-05, not 1.9999999999999998e-05
     except pint.DimensionalityError:
         wanted = expected if unit == "1" else f"a quantity in {unit}"
         raise InputError(f"{where}: found {value!r}, expected {wanted}") from None

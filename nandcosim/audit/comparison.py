@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import log_ndtr, logsumexp
 
-from nandcosim.audit.strata import Estimate, stratified_mean, stratified_rate
+from nandcosim.audit.strata import (
+    Estimate,
+    stratified_difference,
+    stratified_mean,
+    stratified_rate,
+)
 from nandcosim.spice.status import Status
 
 __all__ = [
@@ -82,7 +87,8 @@ class Alternative:
     parameters : dict of str to float
         In level spacings.
     found : Disagreement
-        Between this rule and the circuit, in the search.
+        Between this rule and the circuit, in the reads that it was fitted to; without
+        interval, as the rule is chosen by the same reads.
     """
 
     name: str
@@ -176,19 +182,20 @@ def noise_means(dataset: xr.Dataset) -> dict[str, Estimate]:
     -------
     dict of str to Estimate
         ``expected``: probability that one read of each disagrees; ``floor``: the same for
-        two reads of the model; ``bias``: how much more often the circuit conducts.
+        two reads of the model; ``bias``: how much more often the circuit conducts. The
+        intervals are over the choice of reads, one draw of the circuit's noise in each.
     """
     strata, drawn = _strata(dataset, None)
     label = _label(dataset, strata)
     noisy = dataset.sel(comparison="noisy")
     bit = np.where(noisy["status"].values == Status.OK, noisy["circuit"].values, np.nan)
     chance = dataset["chance"].values
-    values = {
-        "expected": chance * (1 - bit) + (1 - chance) * bit,
-        "floor": 2 * chance * (1 - chance),
-        "bias": bit - chance,
+    conducts, blocks = bit * (1 - chance), (1 - bit) * chance
+    return {
+        "expected": stratified_mean(drawn, label, conducts + blocks),
+        "floor": stratified_mean(drawn, label, 2 * chance * (1 - chance), bound=0.5),
+        "bias": stratified_difference(drawn, label, conducts, blocks),
     }
-    return {name: stratified_mean(drawn, label, each) for name, each in values.items()}
 
 
 def alternatives(dataset: xr.Dataset) -> list[Alternative]:
@@ -221,6 +228,8 @@ def alternatives(dataset: xr.Dataset) -> list[Alternative]:
 def series_rule(dataset: xr.Dataset, trip: float, slope: float) -> Disagreement:
     """The rule of the cells in series (see `alternatives`) against an ideal amplifier's bits.
 
+    The rate's interval holds for parameters that were not fitted to these reads.
+
     Parameters
     ----------
     dataset : xarray.Dataset
@@ -230,6 +239,14 @@ def series_rule(dataset: xr.Dataset, trip: float, slope: float) -> Disagreement:
     """
     model = _series(_active_margins(dataset), slope) > trip
     return disagreement(dataset, "ideal", model=model)
+
+
+def _fitted(
+    name: str, parameters: dict[str, float], dataset: xr.Dataset, model: NDArray[np.bool_]
+) -> Alternative:
+    found = disagreement(dataset, "ideal", model=model)
+    rate = Estimate(found.rate.value, np.nan, np.nan)
+    return Alternative(name, parameters, replace(found, rate=rate))
 
 
 def _worst_cell(
@@ -248,7 +265,7 @@ def _worst_cell(
         excess[size == m] = margin[size == m] - trip
     if not parameters:
         return None
-    return Alternative("worst cell", parameters, disagreement(dataset, "ideal", model=excess > 0))
+    return _fitted("worst cell", parameters, dataset, excess > 0)
 
 
 def _in_series(
@@ -259,7 +276,7 @@ def _in_series(
     margins = _active_margins(dataset)
     trip, spread, slope = _Fit(margins[ok], bit[ok], weight[ok]).best(slope=True)
     parameters = {"trip": trip, "spread": spread, "slope": slope}
-    return Alternative("cells in series", parameters, series_rule(dataset, trip, slope))
+    return _fitted("cells in series", parameters, dataset, _series(margins, slope) > trip)
 
 
 @dataclass(frozen=True, eq=False)

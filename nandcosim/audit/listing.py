@@ -29,6 +29,11 @@ __all__ = ["audit_lines", "audit_rows", "offender_deck", "offenders"]
 
 _OFFENDERS_SHOWN = 5
 
+_ALIKE = (
+    "  alike: the same group over uniform data, a similar read whose bit may differ; "
+    "offender_deck(audit, sample) makes the read itself"
+)
+
 #: Of the second worst cell's margin, in level spacings; without errors that is 0.5, 1.5, ...
 _COMPANION_EDGES = (-np.inf, 0.25, 0.75, 1.25, 2.25, np.inf)
 
@@ -101,7 +106,7 @@ def audit_lines(dataset: xr.Dataset) -> str:
     means = noise_means(dataset)
     lines += [
         "",
-        "independent amplifier noise in both, over the search's reads",
+        "independent amplifier noise in both, over the search's reads (95 %)",
         f"  circuit against model       {_percent(means['expected'])}",
         f"  model against itself        {_percent(means['floor'])}",
         f"  circuit conducts more often {_percent(means['bias'])}",
@@ -111,6 +116,7 @@ def audit_lines(dataset: xr.Dataset) -> str:
     if worst:
         lines += ["", "farthest from the decision, ideal amplifier:"]
         lines += [_offender_line(each) for each in worst]
+        lines.append(_ALIKE)
     return "\n".join(lines)
 
 
@@ -124,7 +130,8 @@ def offenders(
     list of dict
         ``sample``, what was read, the model's margins, both decisions, and ``simulate``: a
         command with a group like it. It takes the worst and the second worst cell's margin
-        over uniform data; the deck of the read itself is `offender_deck`'s.
+        over uniform data, so its bit may be another; the deck of the read itself is
+        `offender_deck`'s.
     """
     here = dataset.sel(comparison=comparison)
     ok = here["status"].values == Status.OK
@@ -198,7 +205,10 @@ def _uniform_row(dataset: xr.Dataset, comparison: str) -> dict[str, Any]:
 
 
 def _alternative_lines(dataset: xr.Dataset) -> list[str]:
-    lines = ["other rules, fitted to these reads with an ideal amplifier (level spacings)"]
+    lines = [
+        "other rules, fitted to these reads with an ideal amplifier (level spacings); no interval,",
+        "as the rate is in the reads of the fit",
+    ]
     for each in alternatives(dataset):
         values = ", ".join(f"{name} {value:.3f}" for name, value in each.parameters.items())
         found = each.found

@@ -12,6 +12,11 @@ n' being the size of the first sample (Cochran, Sampling Techniques, 3rd ed., se
 the strata's Wilson limits l_h, u_h are combined instead: the distance from the rate to
 its upper limit is the root of the sum of (w_h (u_h - p_h))^2, likewise below (MOVER:
 Zou, Huang and Zhang, Comput. Stat. Data Anal. 53, 2009).
+
+Probabilities take the place of events in the same way. A quantity between 0 and 1 of
+mean p varies by p (1 - p) at most, as an event does, so Wilson's limits hold for it too,
+on the safe side. The spread within a sample would not do: in strata of few samples, all
+of them alike, it is nothing, whatever the samples not taken are like.
 """
 
 from __future__ import annotations
@@ -23,12 +28,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from nandcosim.tables.intervals import normal_quantile, wilson
 
-__all__ = ["Estimate", "allocate", "stratified_mean", "stratified_rate"]
+__all__ = [
+    "Estimate",
+    "allocate",
+    "stratified_difference",
+    "stratified_mean",
+    "stratified_rate",
+]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A rate or mean with its 95 % interval."""
+    """A rate, mean or difference with its 95 % interval; NaN limits: no interval."""
 
     value: float
     low: float
@@ -44,8 +55,10 @@ def stratified_rate(
     ----------
     drawn : int array (strata,)
         How often the first sample fell into each stratum.
-    events, examined : int array (strata,)
-        Events, and samples whose outcome is known.
+    events : float array (strata,)
+        Events, or the sum of their probabilities.
+    examined : int array (strata,)
+        Samples whose outcome is known.
     failed : int array (strata,)
         Further samples, whose outcome is unknown: the lower limit takes them as no
         event, the upper one as an event.
@@ -57,26 +70,14 @@ def stratified_rate(
         nothing is known takes part in the limits with 0 and 1, and in the value with the
         rate of the others.
     """
-    first, k, n, lost = (
-        np.asarray(each, dtype=float)
-        for each in np.broadcast_arrays(drawn, events, examined, failed)
-    )
-    known = (n > 0) & (first > 0)
-    if not known.any():
-        return Estimate(float("nan"), 0.0, 1.0)
-    weight = first / first.sum()
-    rate = np.where(known, k / np.maximum(n, 1), 0.0)
-    rate[~known] = np.average(rate[known], weights=weight[known])
-    value = float(weight @ rate)
-    low, high = wilson(k, n, lost)
-    between = normal_quantile() ** 2 * float(weight @ (rate - value) ** 2) / first.sum()
-    below = np.sqrt(((weight * (rate - low)) ** 2).sum() + between)
-    above = np.sqrt(((weight * (high - rate)) ** 2).sum() + between)
-    return Estimate(value, max(0.0, value - float(below)), min(1.0, value + float(above)))
+    parts = _rates(drawn, events, examined, failed)
+    return _combined(drawn, parts, (0.0, 1.0))
 
 
-def stratified_mean(drawn: ArrayLike, stratum: ArrayLike, values: ArrayLike) -> Estimate:
-    """Mean of a quantity over a population, with a normal interval.
+def stratified_mean(
+    drawn: ArrayLike, stratum: ArrayLike, values: ArrayLike, bound: float = 1.0
+) -> Estimate:
+    """Mean over a population of a quantity between 0 and `bound`.
 
     Parameters
     ----------
@@ -86,27 +87,95 @@ def stratified_mean(drawn: ArrayLike, stratum: ArrayLike, values: ArrayLike) -> 
         Of each examined sample.
     values : float array (n,)
         NaN where unknown.
+    bound : float
     """
-    first = np.asarray(drawn, dtype=float)
+    found = stratified_rate(drawn, *_sums(drawn, stratum, np.asarray(values, dtype=float) / bound))
+    return Estimate(bound * found.value, bound * found.low, bound * found.high)
+
+
+def stratified_difference(
+    drawn: ArrayLike, stratum: ArrayLike, more: ArrayLike, less: ArrayLike
+) -> Estimate:
+    """How much more often one of two events occurs that exclude each other.
+
+    The limits of a stratum's two rates are combined as those of paired proportions
+    (Newcombe, Stat. Med. 17, 2635, 1998, method 10), with the correlation
+    -sqrt(a b / ((1 - a) (1 - b))) of rates a and b that exclude each other.
+
+    Parameters
+    ----------
+    drawn, stratum
+        As in `stratified_mean`.
+    more, less : float array (n,)
+        Probability of each event, one of the two 0 in every sample; NaN where unknown.
+    """
+    a, b = (_rates(drawn, *_sums(drawn, stratum, each)) for each in (more, less))
+    room = (1 - a.rate) * (1 - b.rate)
+    together = np.sqrt(a.rate * b.rate / np.where(room > 0, room, 1.0)) * (room > 0)
+
+    def distance(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.sqrt(first**2 + 2 * together * first * second + second**2)
+
+    value = a.rate - b.rate
+    low = value - distance(a.rate - a.low, b.high - b.rate)
+    high = value + distance(a.high - a.rate, b.rate - b.low)
+    return _combined(drawn, _Rates(a.known, value, low, high), (-1.0, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class _Rates:
+    """Value and limits of every stratum."""
+
+    known: NDArray[np.bool_]
+    rate: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+def _rates(drawn: ArrayLike, events: ArrayLike, examined: ArrayLike, failed: ArrayLike) -> _Rates:
+    """Wilson's limits of every stratum; one that is not known has the others' rate."""
+    first, k, n, lost = (
+        np.asarray(each, dtype=float)
+        for each in np.broadcast_arrays(drawn, events, examined, failed)
+    )
+    known = (n > 0) & (first > 0)
+    rate = np.where(known, k / np.maximum(n, 1), 0.0)
+    if known.any():
+        rate[~known] = np.average(rate[known], weights=first[known])
+    return _Rates(known, rate, *wilson(k, n, lost))
+
+
+def _sums(
+    drawn: ArrayLike, stratum: ArrayLike, values: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """Sum of the values, and samples that are known and unknown, of every stratum."""
     label, x = np.asarray(stratum), np.asarray(values, dtype=float)
+    strata = np.asarray(drawn).size
+    known = np.isfinite(x)
+    return (
+        np.bincount(label[known], weights=x[known], minlength=strata),
+        np.bincount(label[known], minlength=strata),
+        np.bincount(label[~known], minlength=strata),
+    )
+
+
+def _combined(drawn: ArrayLike, parts: _Rates, allowed: tuple[float, float]) -> Estimate:
+    """Over all strata, by their weights; limits no farther than what is possible."""
+    if not parts.known.any():
+        return Estimate(float("nan"), *allowed)
+    first = np.asarray(drawn, dtype=float)
     weight = first / first.sum()
-    mean, variance = np.zeros(first.size), np.zeros(first.size)
-    known = np.zeros(first.size, dtype=bool)
-    for h in np.flatnonzero(first):
-        here = x[(label == h) & np.isfinite(x)]
-        known[h] = here.size > 0
-        if here.size:
-            mean[h] = here.mean()
-        if here.size > 1:
-            variance[h] = here.var(ddof=1) / here.size
-    if not known.any():
-        nan = float("nan")
-        return Estimate(nan, nan, nan)
-    mean[~known] = np.average(mean[known], weights=weight[known])
-    value = float(weight @ mean)
-    between = float(weight @ (mean - value) ** 2) / first.sum()
-    half = normal_quantile() * float(np.sqrt(weight**2 @ variance + between))
-    return Estimate(value, value - half, value + half)
+    value = float(weight @ parts.rate)
+    between = normal_quantile() ** 2 * float(weight @ (parts.rate - value) ** 2) / first.sum()
+    least, most = allowed
+    below = _distance(weight * (parts.rate - parts.low), parts.known, between)
+    above = _distance(weight * (parts.high - parts.rate), parts.known, between)
+    return Estimate(value, max(least, value - below), min(most, value + above))
+
+
+def _distance(distances: NDArray[np.float64], known: NDArray[np.bool_], between: float) -> float:
+    """From an estimate to its limit: errors of sampling combine as roots, ignorance adds."""
+    return float(np.sqrt((distances[known] ** 2).sum() + between) + distances[~known].sum())
 
 
 def allocate(available: ArrayLike, wanted: int) -> NDArray[np.int64]:

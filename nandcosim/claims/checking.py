@@ -79,7 +79,7 @@ def check(
     unknown = wanted - {claim.id for claim in claims}
     if unknown:
         names = ", ".join(claim.id for claim in claims)
-        raise InputError(f"claims: found {', '.join(sorted(unknown))}, allowed: {names}")
+        raise InputError(f"claims: found {', '.join(map(repr, sorted(unknown)))}, allowed: {names}")
     found = {} if measure else stored(paper)
     measured: dict[str, Finding] = read_findings(store) if store and store.exists() else {}
     for study in _studies(paper):

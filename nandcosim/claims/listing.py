@@ -27,7 +27,9 @@ def claim_lines(judgements: Sequence[Judgement]) -> str:
         if one.finding is not None and one.finding.source != "computed now":
             lines.append(f"       source: {one.finding.source}")
     counted = Counter(one.verdict for one in judgements)
-    lines.append(f"{len(judgements)} claims: " + ", ".join(f"{n} {v}" for v, n in counted.items()))
+    claims = "claim" if len(judgements) == 1 else "claims"
+    counts = ", ".join(f"{n} {verdict}" for verdict, n in counted.items())
+    lines.append(f"{len(judgements)} {claims}: {counts}")
     return "\n".join(lines)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,11 +10,21 @@ import xarray as xr
 
 from nandcosim.report.listing import quantity
 from nandcosim.report.style import COLOURS, figure
+from nandcosim.systems.dnova.config import Config
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["cost_table", "draw_shares", "draw_throughput", "settings_of", "stage_table"]
+__all__ = [
+    "SHOWN",
+    "cost_table",
+    "cut_at",
+    "draw_shares",
+    "draw_throughput",
+    "representative",
+    "settings_of",
+    "stage_table",
+]
 
 _NAMES = {
     "dnova": "D-NOVA",
@@ -23,6 +33,9 @@ _NAMES = {
     "nsp": "NSP",
     "reis": "REIS",
 }
+
+#: Axes along which D-NOVA has bars of its own.
+SHOWN = ("dts", "schedule", "mapping")
 
 #: Bars of D-NOVA's configurations at most; more do not fit.
 _MOST = 8
@@ -85,7 +98,7 @@ def draw_throughput(dataset: xr.Dataset) -> Figure:
 
 
 def cost_table(dataset: xr.Dataset) -> list[dict[str, Any]]:
-    """One row a system and configuration: totals, and how many times D-NOVA's they are."""
+    """One row a system and configuration: totals, and how they compare with D-NOVA's."""
     lines = []
     for settings, point in _points(dataset):
         own = point.sel(system="dnova")
@@ -99,11 +112,11 @@ def cost_table(dataset: xr.Dataset) -> list[dict[str, Any]]:
                     "system": _NAMES[system],
                     **settings,
                     "latency": quantity(latency, "s"),
-                    "÷ D-NOVA": f"{latency / base['latency']:.3g}",
+                    "latency ÷ D-NOVA's": f"{latency / base['latency']:.3g}",
                     "energy": quantity(energy, "J"),
-                    "energy ÷ D-NOVA": f"{energy / base['energy']:.3g}",
+                    "energy ÷ D-NOVA's": f"{energy / base['energy']:.3g}",
                     "queries/s": f"{qps:.4g}",
-                    "D-NOVA ÷": f"{base['qps'] / qps:.3g}",
+                    "D-NOVA's ÷ queries/s": f"{base['qps'] / qps:.3g}",
                     "bytes moved": quantity(float(one["bytes_moved"].sum("stage")), "B"),
                 }
             )
@@ -137,12 +150,32 @@ def settings_of(point: xr.Dataset, dims: list[str]) -> dict[str, str]:
     return {dim: str(point[dim].item()) for dim in dims}
 
 
+def representative(dataset: xr.Dataset, shown: Collection[str]) -> dict[str, int]:
+    """Where to cut the axes not shown: the default if there, the most lists, else the first."""
+    default = Config()
+    at = {}
+    for name in dataset.dims:
+        axis = str(name)
+        if axis in shown or axis not in Config.model_fields:
+            continue
+        values = dataset[axis].values.tolist()
+        usual = getattr(default, axis)
+        at[axis] = len(values) - 1 if axis == "nprobe" else 0
+        if not isinstance(usual, tuple) and usual in values:
+            at[axis] = values.index(usual)
+    return at
+
+
+def cut_at(dataset: xr.Dataset, shown: Collection[str]) -> str:
+    """Words for `representative`: ``; at alpha 2, nprobe 32``, or nothing."""
+    places = representative(dataset, shown).items()
+    cut = [f"{n} {dataset[n].values[i].item()}" for n, i in places if dataset.sizes[n] > 1]
+    return f"; at {', '.join(cut)}" if cut else ""
+
+
 def _bars(dataset: xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
-    """D-NOVA's kinds of sensing and schedules, then the baselines; most lists probed."""
-    shown = [dim for dim in ("dts", "schedule", "mapping") if dim in dataset["latency"].dims]
-    kept = {*shown, "system", "stage", "component"}
-    at = {dim: -1 if dim == "nprobe" else 0 for dim in dataset.dims if dim not in kept}
-    points = list(_points(dataset.isel(at)))[:_MOST]
+    """D-NOVA's kinds of sensing, schedules and mappings, then the baselines."""
+    points = list(_points(dataset.isel(representative(dataset, SHOWN))))[:_MOST]
     for settings, point in points:
         values = [f"DTS{v}" if name == "dts" else v for name, v in settings.items()]
         yield ", ".join(values) or "D-NOVA", point.sel(system="dnova")
@@ -152,17 +185,19 @@ def _bars(dataset: xr.Dataset) -> Iterator[tuple[str, xr.Dataset]]:
 
 
 def _points(dataset: xr.Dataset) -> Iterator[tuple[dict[str, str], xr.Dataset]]:
-    """Every configuration on the axes that cost depends on."""
-    needed = ["latency", "energy", "qps", "bytes_moved", "m", "scanned", "activations"]
-    costs = dataset[[*needed, "activations_median"]]
+    """Every configuration on the axes that cost depends on; chips are averaged."""
+    needed = ["latency", "energy", "qps", "bytes_moved"]
+    costs = dataset[[*needed, "m", "scanned", "activations", "activations_median"]]
+    if "chip" in costs.dims:
+        costs = costs.mean("chip")
     own = {"system", "stage", "component"}
-    axes = [str(dim) for dim in costs["latency"].dims if dim not in own]
+    axes = [str(d) for d in costs.dims if any(d in costs[n].dims for n in needed) and d not in own]
     others = {dim: 0 for dim in costs.dims if dim not in {*axes, *own}}
     costs = costs.isel(others, drop=True)
     if not axes:
         yield {}, costs
         return
-    stacked = costs.stack(point=axes, create_index=False)
+    stacked = xr.broadcast(costs, exclude=own)[0].stack(point=axes, create_index=False)
     for number in range(stacked.sizes["point"]):
         point = stacked.isel(point=number)
         yield settings_of(point, axes), point

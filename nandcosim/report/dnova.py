@@ -7,10 +7,18 @@ from typing import Any
 
 import xarray as xr
 
-from nandcosim.report.cost import cost_table, draw_shares, draw_throughput, stage_table
+from nandcosim.report.cost import (
+    SHOWN,
+    cost_table,
+    cut_at,
+    draw_shares,
+    draw_throughput,
+    stage_table,
+)
 from nandcosim.report.listing import quantity
 from nandcosim.report.page import Picture, Section, as_svg
 from nandcosim.report.retrieval import (
+    DEFICIT_AXES,
     deficit_table,
     draw_heat_map,
     draw_recall,
@@ -21,6 +29,9 @@ from nandcosim.report.retrieval import (
 from nandcosim.systems.dnova.config import Config
 
 __all__ = ["dnova_sections"]
+
+#: Rows of a table on the page.
+_MOST_ROWS = 60
 
 
 def dnova_sections(name: str, dataset: xr.Dataset) -> list[Section]:
@@ -53,13 +64,18 @@ def _recall(name: str, dataset: xr.Dataset) -> Section:
                 "once in stage 2 (m2) and in stages 1 and 3 (m1 = m3).",
             )
         )
+    judged = (
+        " Judged documents are those that its relevance judgements name."
+        if "judged" in dataset["reference"]
+        else ""
+    )
     text = (
         "D-NOVA retrieves inside the array. DTSabc senses a, b and c wordlines at once in its "
         "three stages (lists, candidates, re-ranking); nprobe is how many inverted lists are "
         "searched. FP32-IVF is the float32 search of the same lists in FAISS. "
         f"Corpus {dataset.attrs['corpus']}: {dataset.attrs['documents']} documents, "
-        f"{dataset.attrs['queries']} queries, searched in every configuration; judged "
-        "documents are those that its relevance judgements name. The table gives the recall "
+        f"{dataset.attrs['queries']} queries, searched in every configuration.{judged} "
+        "The table gives the recall "
         f"at {k}, in points, that FP32-IVF has more, paired by query, ± one standard error "
         "(over the queries, and over the chips where several were drawn)."
     )
@@ -80,71 +96,101 @@ def _every_recall(dataset: xr.Dataset) -> Section:
 def _costs(name: str, dataset: xr.Dataset) -> list[Section]:
     if "system" not in dataset.dims:  # of a version that measured recall only
         return []
+    cut = cut_at(dataset, SHOWN)
+    rows = cost_table(dataset)
     pictures = [
         Picture(
             as_svg(draw_shares(dataset), f"{name}shares"),
             "Where a query's time and energy go; totals at the right. array: sensing or reading "
-            "the cells; bus: flash channels; memory: DRAM.",
+            f"the cells; bus: flash channels; memory: DRAM{cut}.",
         ),
         Picture(
             as_svg(draw_throughput(dataset), f"{name}throughput"),
-            "Queries a second with the device saturated.",
+            f"Queries a second with the device saturated{cut}.",
         ),
     ]
     text = (
         "All systems score the same vectors of the same lists. CPU (FAISS) is the scan rate of "
         "FAISS on one thread, CPU (paper) the rate that the paper's ratio needs (calibrated). "
-        "Times are those of a query alone; axes that cost does not depend on are left out."
+        "Times are those of a query alone; axes that cost does not depend on are left out, and "
+        f"chips are averaged.{_first_rows(rows)}"
     )
-    sections = [
-        Section("Latency, energy, throughput", text, pictures, _facts(dataset), cost_table(dataset))
-    ]
+    facts = _facts(dataset)
+    sections = [Section("Latency, energy, throughput", text, pictures, facts, rows[:_MOST_ROWS])]
     stages = (
         "Sub-blocks are activated one by one or in parallel as the schedule says; medians are "
         "over the queries."
     )
-    sections.append(Section("D-NOVA by stage", stages, rows=stage_table(dataset)))
+    by_stage = stage_table(dataset)
+    stages += _first_rows(by_stage)
+    sections.append(Section("D-NOVA by stage", stages, rows=by_stage[:_MOST_ROWS]))
     if "deficit" in dataset:
         text = (
             "Failed groups of one string among the vectors that a stage keeps: a latch of b bits "
-            "stops at 2^b - 1."
+            f"stops at 2^b - 1{cut_at(dataset, DEFICIT_AXES)}."
         )
         sections.append(Section("Deficits of a string", text, rows=deficit_table(dataset)))
     return sections
 
 
 def _facts(dataset: xr.Dataset) -> dict[str, str]:
-    """The device, in its first configuration where it has axes."""
-    first = dataset.isel({dim: 0 for dim in dataset.dims if dim not in ("stage", "part")})
+    """The device and its power; a range where it differs over the axes."""
+    cap = dataset["power_capped_at"]
     rows = {
         "time and energy of a sense from": dataset.attrs["cost"],
-        "device": quantity(float(first["device_capacity"]), "B"),
-        "sub-blocks of the index": f"{int(first['device_vector_subblocks'])} of "
-        f"{int(first['device_subblocks'])}, {int(first['device_copies'])} copies",
-        "controller memory": f"{quantity(float(first['device_sram_peak']), 'B')} at most",
-        "merged deficit": f"{int(first['device_merge_bits_needed'])} bits needed",
-        "power, all planes sensing": quantity(float(first["power_all_planes"]), "W"),
-        "power, saturated": quantity(float(first["power_saturated"]), "W"),
-        "bottleneck": str(first["bottleneck"].item()),
+        "device": _range(dataset["device_capacity"], "B"),
+        "sub-blocks of the index": f"{_range(dataset['device_vector_subblocks'], '1')} of "
+        f"{_range(dataset['device_subblocks'], '1')}, {_range(dataset['device_copies'], '1')} "
+        "copies",
+        "controller memory": f"{_range(dataset['device_sram_peak'], 'B')} at most",
+        "merged deficit": f"{_range(dataset['device_merge_bits_needed'], '1')} bits needed",
+        "power, every plane sensing": _range(dataset["power_all_planes"], "W"),
+        "power, all streams sensing": _range(dataset["power_saturated"], "W"),
+        "power, average when saturated": _range(dataset["power_average"], "W"),
+        "power cap": _range(cap, "W"),
+        "bottleneck": ", ".join(sorted(set(dataset["bottleneck"].values.ravel().tolist()))),
     }
-    if "event_qps" in first:
-        ratio, qps = float(first["event_latency_ratio"]), float(first["event_qps"])
+    if bool((dataset["qps_capped"] < dataset["qps"].sel(system="dnova")).any()):
+        rows["beyond the power cap"] = (
+            f"the average is; {_range(dataset['qps_capped'], '1/s')} within it, latency "
+            f"{_range(dataset['latency_capped'], 's')}"
+        )
+    elif bool((dataset["power_all_planes"] > cap).any()):
+        rows["beyond the power cap"] = "every plane sensing at once; the schedule does not do that"
+    if "event_qps" in dataset:
         rows["event-driven simulation"] = (
-            f"latency alone {ratio:.4g} of the closed form, {qps:.4g} queries/s saturated"
+            f"latency alone {_range(dataset['event_latency_ratio'], '1')} of the closed form, "
+            f"{_range(dataset['event_qps'], '1/s')} saturated"
         )
     return rows
+
+
+def _range(values: xr.DataArray, unit: str) -> str:
+    """``1.2 to 3.4 W``, or one value."""
+    low, high = float(values.min()), float(values.max())
+    first, last = quantity(low, unit), quantity(high, unit)
+    return first if first == last else f"{first} to {last}"
+
+
+def _first_rows(rows: list[dict[str, Any]]) -> str:
+    if len(rows) <= _MOST_ROWS:
+        return ""
+    return f" The table has the first {_MOST_ROWS} of {len(rows)} rows; the file has all."
 
 
 def _changed(dataset: xr.Dataset) -> str:
     """Settings that are not the defaults: ``dts = 111, 242; channels = 4``."""
     plain = json.loads(Config().model_dump_json())
     found = json.loads(dataset.attrs["config"])
-    shown = [f"{n} = {_listed(v)}" for n, v in found.items() if v != plain.get(n)]
+    timed = json.loads(dataset.attrs["timed"])
+    changed = {n: v for n, v in found.items() if v != plain.get(n) and n not in timed}
+    shown = [f"{n} = {_listed(v)}" for n, v in changed.items()]
     return "; ".join(shown) or "all at their defaults"
 
 
 def _parameters(dataset: xr.Dataset) -> Section:
     found = json.loads(dataset.attrs["config"])
+    timed = json.loads(dataset.attrs["timed"])
     rows = []
     for name, field in Config.model_fields.items():
         extra = field.json_schema_extra
@@ -155,7 +201,7 @@ def _parameters(dataset: xr.Dataset) -> Section:
                     "value": _listed(found[name]),
                     "unit": str(extra["unit"]).removeprefix("1"),
                     "meaning": str(field.description),
-                    "origin": str(extra["origin"]),
+                    "origin": "measured: in this run" if name in timed else str(extra["origin"]),
                 }
             )
     text = (

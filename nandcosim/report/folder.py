@@ -48,8 +48,14 @@ def report(folder: Path) -> Path:
     ]
     if not sections:
         raise InputError(f"{folder}: no waveforms, table or evaluation (*.nc) of nandcosim in it")
-    chapters = ", ".join(section.title[:1].lower() + section.title[1:] for section in sections)
+    chapters = ", ".join(_in_a_sentence(section.title) for section in sections)
     return write_page(folder / "report.html", TITLE, f"On this page: {chapters}.", sections)
+
+
+def _in_a_sentence(title: str) -> str:
+    """A heading without its capital, unless that is a name's."""
+    named = title[1:2] == "-" or title[1:2].isupper()
+    return title if named else title[:1].lower() + title[1:]
 
 
 def _collect(folder: Path) -> dict[str, list[tuple[str, xr.Dataset]]]:

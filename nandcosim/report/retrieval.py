@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from nandcosim.report.cost import representative
 from nandcosim.report.style import COLOURS, figure
 from nandcosim.systems.dnova.config import group_sizes
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "DEFICIT_AXES",
     "deficit_table",
     "draw_heat_map",
     "draw_recall",
@@ -29,7 +31,14 @@ __all__ = [
 #: Octaves between neighbouring lines at one nprobe, so that they don't hide each other.
 _SIDESTEP = 0.07
 
+#: Octaves that all lines at one nprobe may take.
+_SPREAD = 0.5
+
+#: Axes that the table of deficits has rows for.
+DEFICIT_AXES = ("dts", "alpha")
+
 _MARKERS = "os^Dvp*X"
+_STYLES = ("-", "--", ":", "-.")
 _TITLES = {
     "judged": "share of judged documents found",
     "exact": "share of the exact top k found",
@@ -51,18 +60,20 @@ def draw_recall(dataset: xr.Dataset, reference: str = "judged", k: int = 100) ->
         ``judged``, ``exact`` or ``fp32_ivf``.
     k : int
     """
-    fig, (axes,) = figure(height=3.8)
     lines = _lines(dataset, reference)
+    fig, (axes,) = figure(height=max(3.8, 0.6 + 0.21 * len(lines)))
+    sidestep = min(_SIDESTEP, _SPREAD / len(lines))
     # The first look is FP32-IVF's, also where it is the reference and has no line.
     first = 1 if reference == "fp32_ivf" else 0
     for index, (label, values, errors) in enumerate(lines):
         look = index + first
         axes.errorbar(
-            values["nprobe"].values * 2 ** (_SIDESTEP * (index - (len(lines) - 1) / 2)),
+            values["nprobe"].values * 2 ** (sidestep * (index - (len(lines) - 1) / 2)),
             values.sel(k=k).values,
             errors.sel(k=k).values,
             color=COLOURS[look % len(COLOURS)],
             marker=_MARKERS[look % len(_MARKERS)],
+            linestyle=_STYLES[look // len(COLOURS) % len(_STYLES)],
             markersize=4,
             linewidth=1,
             capsize=2,
@@ -126,11 +137,10 @@ def draw_heat_map(dataset: xr.Dataset, k: int = 100) -> Figure:
 
 
 def deficit_table(dataset: xr.Dataset) -> list[dict[str, Any]]:
-    """Quantiles of the deficit of a string by stage, in the first configuration of each DTS."""
-    deficit = dataset["deficit"]
-    keep = [dim for dim in deficit.dims if dim in ("dts", "alpha")]
-    kept = {*keep, "stage", "quantile"}
-    deficit = deficit.isel({dim: 0 for dim in deficit.dims if dim not in kept}, drop=True)
+    """Quantiles of the deficit of a string by stage, for every DTS and alpha."""
+    at = representative(dataset, DEFICIT_AXES)
+    deficit = dataset["deficit"].isel(at, drop=True, missing_dims="ignore")
+    keep = [str(dim) for dim in deficit.dims if dim in DEFICIT_AXES]
     lines = deficit.stack(line=[*keep, "stage"], create_index=False)
     rows = []
     for number in range(lines.sizes["line"]):
@@ -213,6 +223,10 @@ def _lines(dataset: xr.Dataset, reference: str) -> list[tuple[str, xr.DataArray,
     lines = []
     if reference != "fp32_ivf":  # against itself it would be 1
         lines += _split("FP32-IVF", one["ivf_recall"], one["ivf_recall_se"])
+    for system in ("nsp", "reis"):
+        if f"{system}_recall" in one:  # with baselines=executed
+            values = one[f"{system}_recall"], one[f"{system}_recall_se"]
+            lines += _split(system.upper(), *values)
     return lines + _split("", one["recall"], one["recall_se"])
 
 

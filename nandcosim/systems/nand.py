@@ -8,10 +8,11 @@ from pydantic import Field
 
 from nandcosim.systems.config import SystemConfig, setting
 
-__all__ = ["Count", "NandFields", "Positive", "Share", "Whole"]
+__all__ = ["CellBits", "Count", "NandFields", "Positive", "Share", "Whole"]
 
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
+CellBits = Annotated[int, Field(ge=1, le=5)]
 Positive = Annotated[float, Field(gt=0.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -41,7 +42,7 @@ class NandFields(SystemConfig):
     select_lines: Count | tuple[Count, ...] = setting(
         16, unit="1", meaning="SSL groups a block: sub-blocks", origin="stated: Table 2"
     )
-    cell_bits: Count | tuple[Count, ...] = setting(
+    cell_bits: CellBits | tuple[CellBits, ...] = setting(
         4, unit="1", meaning="bits a cell", origin="stated: section 3.2, QLC"
     )
     channel_bandwidth: Positive | tuple[Positive, ...] = setting(

@@ -83,7 +83,7 @@ def test_claims_as_data(command: Command) -> None:
     ("arguments", "fragment"),
     [
         (("claims", "nova"), "found 'nova', allowed papers: dnova"),
-        (("claims", "dnova", "--only", "D99"), "found D99, allowed: D1, "),
+        (("claims", "dnova", "--only", "D99"), "found 'D99', allowed: D1, "),
         (("claims", "--only", "D1"), "--only names claims of one paper"),
         (("claims", "dnova", "--out", "x.json"), "--measure"),
         (("audit", "dnova", "--samples", "0"), "0"),

@@ -18,9 +18,21 @@ pytest.importorskip("numba")
 
 from nandcosim.audit import audit_dnova
 from nandcosim.audit.amplifier import Amplifier, mismatch_of
-from nandcosim.audit.comparison import alternatives, bin_cells, by_companion, disagreement, weights
+from nandcosim.audit.comparison import (
+    alternatives,
+    bin_cells,
+    by_companion,
+    disagreement,
+    series_rule,
+    weights,
+)
 from nandcosim.audit.decisions import Decisions, Reads
-from nandcosim.audit.strata import allocate, stratified_mean, stratified_rate
+from nandcosim.audit.strata import (
+    allocate,
+    stratified_difference,
+    stratified_mean,
+    stratified_rate,
+)
 from nandcosim.audit.workers import run_tasks
 from nandcosim.errors import InputError
 from nandcosim.sweep.registry import load_circuit
@@ -240,14 +252,44 @@ def test_nothing_known_is_nothing_said() -> None:
     assert half.high > 0.5
 
 
-def test_a_mean_of_strata() -> None:
-    label = np.array([0] * 50 + [1] * 50)
-    values = np.concatenate([np.zeros(50), np.linspace(0, 2, 50)])
-    found = stratified_mean([300, 100], label, values)
-    assert found.value == pytest.approx(0.25)
-    within = 0.25 * values[50:].std(ddof=1) / np.sqrt(50)
-    between = np.sqrt((0.75 * 0.25**2 + 0.25 * 0.75**2) / 400)
-    assert found.high - found.value == pytest.approx(1.96 * np.hypot(within, between), rel=1e-3)
+def test_a_mean_of_events_is_their_rate() -> None:
+    label = np.repeat([0, 1], 50)
+    events = np.concatenate([np.zeros(50), np.arange(50) % 4 == 0])
+    rate = stratified_rate([300, 100], [0, 13], [50, 50])
+    assert stratified_mean([300, 100], label, events) == rate
+    half = stratified_mean([300, 100], label, events / 2, bound=0.5)
+    assert (half.value, half.low, half.high) == (rate.value / 2, rate.low / 2, rate.high / 2)
+    unknown = np.where(np.arange(100) == 50, np.nan, events)
+    assert stratified_mean([300, 100], label, unknown) == stratified_rate(
+        [300, 100], [0, 12], [50, 49], [0, 1]
+    )
+
+
+def test_samples_that_are_all_alike_say_little_if_they_are_few() -> None:
+    """Their spread is nothing; what the population may hold is not."""
+    label = np.repeat([0, 1], 2)
+    found = stratified_mean([500, 500], label, [0.0, 0.0, 1.0, 1.0])
+    assert found.high - found.low > 0.5
+    bias = stratified_difference([500, 500], label, np.zeros(4), np.zeros(4))
+    assert bias.high > 0.4
+    assert bias.low < -0.4
+
+
+def test_a_difference_has_a_sign() -> None:
+    label = np.repeat([0, 1], 40)
+    rng = np.random.default_rng(8)
+    bit, chance = rng.random(80) < 0.5, rng.random(80)
+    more, less = bit * (1 - chance), ~bit * chance
+    found = stratified_difference([700, 100], label, more, less)
+    turned = stratified_difference([700, 100], label, less, more)
+    np.testing.assert_allclose(
+        [found.value, found.low, found.high], [-turned.value, -turned.high, -turned.low]
+    )
+    parts = [stratified_mean([700, 100], label, each).value for each in (more, less)]
+    assert found.value == pytest.approx(parts[0] - parts[1])
+    unknown = stratified_difference([700, 100], label, np.full(80, np.nan), np.full(80, np.nan))
+    assert np.isnan(unknown.value)
+    assert (unknown.low, unknown.high) == (-1.0, 1.0)
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=12), st.integers(0, 1000))
@@ -304,6 +346,10 @@ def test_the_rule_that_the_circuit_follows_is_found() -> None:
     assert found.parameters["trip"] == pytest.approx(-0.2, abs=0.02)
     assert found.found.rate.value < 0.002 < worst.found.rate.value
     assert worst.found.rate.value < disagreement(dataset, "ideal").rate.value
+    # no interval in the reads of the fit; a rule from elsewhere has one
+    assert np.isnan([found.found.rate.low, worst.found.rate.high]).all()
+    elsewhere = series_rule(dataset, -0.2, 0.5).rate
+    assert elsewhere.low <= elsewhere.value < elsewhere.high
 
 
 def test_an_agreeing_circuit_has_no_other_rule_and_no_disagreement() -> None:

@@ -131,6 +131,23 @@ def test_a_vector_that_no_die_can_hold_is_refused() -> None:
         describe_device(Fields(), 1024, 1000, 10, 2, 10)
 
 
+@pytest.mark.parametrize("name", NQ)
+@pytest.mark.parametrize("count", [0, -1])
+def test_counts_below_one_are_refused(name, count) -> None:
+    with pytest.raises(InputError, match=f"{name} = {count}, allowed: 1 or more"):
+        describe_device(Fields(), **{**NQ, name: count})
+    if name in ("dimension", "n", "nlist"):
+        index = {k: v for k, v in NQ.items() if k in ("dimension", "n", "nlist")}
+        with pytest.raises(InputError, match=f"{name} = {count}, allowed: 1 or more"):
+            check_fits(Fields(), **{**index, name: count})
+
+
+def test_one_point_of_an_axis_below_one_is_refused() -> None:
+    nprobe = xr.DataArray([64, 0], dims="nprobe", coords={"nprobe": [64, 0]})
+    with pytest.raises(InputError, match="nprobe = 0, allowed: 1 or more"):
+        describe_device(Fields(), **{**NQ, "nprobe": nprobe})
+
+
 def test_the_command_prints_every_quantity(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--vectors", "5230000", "--nlist", "2048", "--nprobe", "128"]) == 0
     printed = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
@@ -139,3 +156,7 @@ def test_the_command_prints_every_quantity(capsys: pytest.CaptureFixture[str]) -
     assert main(["--vectors", "1000000000", "--dimension", "768", "--nlist", "8192"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert main(["--set", "plains=3"]) == 2
+    capsys.readouterr()
+    assert main(["--vectors", "-1"]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)

@@ -159,6 +159,7 @@ def test_every_field_says_its_unit_and_origin() -> None:
 def test_a_unit_may_be_written() -> None:
     config = dnova.Config.from_settings({"channel_bandwidth": "1 GB/s, 2 GB/s"}, "--set")
     assert config.channel_bandwidth == (1e9, 2e9)
+    assert dnova.Config.from_settings({"sense_time": "20 us"}, "--set").sense_time == 20e-6
 
 
 # ---------------------------------------------------------------- what it costs
@@ -317,3 +318,31 @@ def test_report_averages_over_chips() -> None:
     assert merged.recall.item() == pytest.approx(0.5)
     # 0.1 over the queries, and two chips whose variance is 0.02
     assert merged.recall_se.item() == pytest.approx(np.sqrt(0.01 + 0.02 / 2))
+
+
+def test_bits_of_a_cell_are_the_levels_searched(corpus) -> None:
+    config = CONFIG.model_copy(update={"alpha": 1, "dts": "111", "nprobe": 8})
+    both = dnova.evaluate(config.model_copy(update={"cell_bits": (2, 4)}), TABLES, corpus)
+    exact = {"reference": "exact", "k": 25}
+    for bits in (2, 4):
+        index = dnova.IvfIndex.build(corpus.vectors, 8, 0, levels=2**bits)
+        found = index.search(corpus.queries, m=(1, 1, 1), alpha=1, nprobe=8, k2=100, k1=25)
+        expected = recall_per_query(
+            found.ids, exact_neighbours(corpus.vectors, corpus.queries, 25), 25
+        )
+        assert float(both.recall.sel(**exact, cell_bits=bits)) == pytest.approx(expected.mean())
+    assert "cell_bits" not in both.ivf_recall.dims
+    with pytest.raises(InputError, match="noise=table with cell_bits = 2, allowed: 4"):
+        dnova.evaluate(
+            config.model_copy(update={"cell_bits": 2, "noise": "table"}), load_tables(), corpus
+        )
+
+
+def test_group_sizes_beyond_the_tables_cost_what_table_1_says(corpus) -> None:
+    config = CONFIG.model_copy(update={"alpha": 2, "nprobe": 8, "dts": ("111", "16-16-16")})
+    found = dnova.evaluate(config, TABLES, corpus)
+    assert found.attrs["cost"] == "Table 1 alone: the circuit's tables have no m = 16"
+    array = found.latency.sel(system="dnova", component="array", stage=1)
+    assert float(array.sel(dts="16-16-16")) == pytest.approx(30e-6 * 64 / 16)
+    within = dnova.evaluate(config.model_copy(update={"dts": "111"}), TABLES, corpus)
+    assert within.attrs["cost"] == "Table 1 and the circuit's tables"

@@ -44,3 +44,19 @@ def test_an_unknown_range_is_one_line_on_stderr(capsys: pytest.CaptureFixture[st
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "minmax:1" in error
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["--alphas", "2", "0"], "alpha: found 0"),
+        (["--alphas", "17"], "alpha: found 17"),
+        (["--queries", "-1"], "queries: found -1"),
+    ],
+)
+def test_what_an_evaluation_refuses_is_refused(wrong, message, capsys) -> None:
+    assert main(["wordnet", *wrong]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert message in printed.err
+    assert printed.out == ""

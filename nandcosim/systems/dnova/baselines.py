@@ -89,7 +89,7 @@ class BaselineFields(HardwareFields):
     qlc_page_energy: Positive | tuple[Positive, ...] = setting(
         294.9e-9,
         unit="J",
-        meaning="one read of a QLC page",
+        meaning="one read of a QLC page by NSP and REIS; `page_energy` does not change it",
         origin="stated: Table 1 has one energy for any page, although QLC takes 140 us, not 30",
     )
     reis_candidates: Count | tuple[Count, ...] = setting(

@@ -5,7 +5,7 @@ All systems are given the same activity: the same vectors scored in the same lis
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,10 +36,26 @@ _PARTS = tuple(dict.fromkeys((*cost.COMPONENTS, *COMPONENTS)))
 
 
 def cost_tables(
-    tables: Mapping[str, CalibrationTable],
-) -> Mapping[str, CalibrationTable] | None:
-    """The tables if those that time and energy take are among them; else None: Table 1 alone."""
-    return tables if {"dts_discharge", "dts_energy"} <= set(tables) else None
+    tables: Mapping[str, CalibrationTable], sizes: Collection[int]
+) -> tuple[Mapping[str, CalibrationTable] | None, str]:
+    """The tables for time and energy, or None where Table 1 has to do, and which it is.
+
+    Parameters
+    ----------
+    tables : Mapping of str to CalibrationTable
+    sizes : collection of int
+        Group sizes m asked for; the tables must have them all.
+    """
+    needed = ("dts_discharge", "dts_energy")
+    absent = [name for name in needed if name not in tables]
+    if absent:
+        return None, f"Table 1 alone: no table {' and '.join(absent)}"
+    known = set.intersection(*(set(tables[name].dataset["m"].values.tolist()) for name in needed))
+    beyond = sorted(set(sizes) - known)
+    if beyond:
+        listed = ", ".join(map(str, beyond))
+        return None, f"Table 1 alone: the circuit's tables have no m = {listed}"
+    return tables, "Table 1 and the circuit's tables"
 
 
 def dnova_cost(
@@ -85,6 +101,7 @@ def dnova_cost(
             "qps": bounds["qps"],
             "qps_capped": bounds["qps_capped"],
             "bottleneck": bounds["bottleneck"],
+            "power_capped_at": drawn["cap"],
             "power_average": drawn["average"],
             "power_saturated": drawn["saturated"],
             "power_all_planes": drawn["all_planes"].max("stage"),
@@ -155,6 +172,7 @@ _MEANING = {
     "qps": ("1/s", "queries a second, saturated"),
     "qps_capped": ("1/s", "queries a second within the power cap"),
     "bottleneck": ("", "resource that limits the queries a second"),
+    "power_capped_at": ("W", "power cap"),
     "power_average": ("W", "average power, saturated"),
     "power_saturated": ("W", "power of the planes that the streams make sense at once"),
     "power_all_planes": ("W", "power of every plane of the device sensing"),

@@ -18,7 +18,8 @@ __all__ = ["SEARCH_AXES", "Config", "SearchFields", "group_sizes"]
 #: Fields whose every value is a search of its own.
 SEARCH_AXES = (
     "dts", "alpha", "metric", "value_range", "nlist", "nprobe", "k2", "latch_bits", "merge_bits",
-    "adapter", "noise", "sigma", "read_noise", "chip", "wordlines", "reis_candidates",
+    "adapter", "noise", "sigma", "read_noise", "chip", "wordlines", "cell_bits",
+    "reis_candidates",
 )  # fmt: skip
 
 
@@ -158,9 +159,11 @@ class SearchFields(SystemConfig):
         origin="assumed",
     )
     event_queries: _Whole = setting(
-        0, unit="1", meaning="queries put through the event-driven simulation too",
+        0,
+        unit="1",
+        meaning="queries put through the event-driven simulation too; hundreds for a rate",
         origin="assumed",
-    )  # fmt: skip
+    )
     queries: _Count = setting(
         1000, unit="1", meaning="queries at most", origin="assumed: the shipped test split"
     )

@@ -55,9 +55,10 @@ def check_fits(
     Raises
     ------
     InputError
-        One line naming the first configuration that does not fit, what it needs and
-        what there is; or as `nandcosim.systems.dnova.hardware.groups_a_die`.
+        If an argument is below 1; one line naming the first configuration that does not
+        fit, what it needs and what there is; or as `nandcosim.systems.dnova.hardware.groups_a_die`.
     """
+    _check_counts(dimension=dimension, n=n, nlist=nlist)
     layout = _layout(config, dimension, xr.DataArray(n), xr.DataArray(nlist))
     fits = layout["fits"]
     misfits = np.argwhere(~fits.values)
@@ -107,8 +108,9 @@ def describe_device(
     Raises
     ------
     InputError
-        As `nandcosim.systems.dnova.hardware.groups_a_die`.
+        If an argument is below 1; or as `nandcosim.systems.dnova.hardware.groups_a_die`.
     """
+    _check_counts(dimension=dimension, n=n, nlist=nlist, nprobe=nprobe, k2=k2)
     vectors, lists, probed, candidates = (xr.DataArray(v) for v in (n, nlist, nprobe, k2))
     layout = _layout(config, dimension, vectors, lists)
     overhead = _overhead(config, dimension, layout)
@@ -119,6 +121,13 @@ def describe_device(
         found[name].attrs = {"units": unit, "long_name": meaning}
     found.attrs = {"dimension": dimension}
     return found
+
+
+def _check_counts(**counts: int | xr.DataArray) -> None:
+    for name, count in counts.items():
+        least = xr.DataArray(count).min().item()
+        if least < 1:
+            raise InputError(f"dnova: {name} = {least}, allowed: 1 or more")
 
 
 def _layout(

@@ -22,6 +22,7 @@ import numpy as np
 
 from nandcosim.studies import one_line_errors
 from nandcosim.systems.dnova.bitslice import BitSliced
+from nandcosim.systems.dnova.config import Config
 from nandcosim.systems.dnova.corpus.collection import Corpus
 from nandcosim.systems.dnova.ivf import exact_neighbours, normalised
 from nandcosim.systems.dnova.quantise import fit_quantiser
@@ -67,7 +68,29 @@ def range_study(
     queries: int = 500,
     k: int = 100,
 ) -> Iterator[RangePoint]:
-    """Evaluate every combination, in the order given, on the first `queries` queries."""
+    """Evaluate every combination, in the order given, on the first `queries` queries.
+
+    Raises
+    ------
+    InputError
+        If a tolerance or the number of queries is none that a `Config` takes; on the way,
+        if another argument is not allowed.
+    """
+    for alpha in alphas:
+        Config.checked({"alpha": alpha}, "range study")
+    Config.checked({"queries": queries}, "range study")
+    return _points(corpus, ranges, alphas, sizes, latches, queries, k)
+
+
+def _points(
+    corpus: Corpus,
+    ranges: Sequence[str],
+    alphas: Sequence[int],
+    sizes: Sequence[int],
+    latches: Sequence[int | None],
+    queries: int,
+    k: int,
+) -> Iterator[RangePoint]:
     from nandcosim.systems.dnova import kernels
 
     asked = normalised(corpus.queries[:queries])

@@ -41,6 +41,9 @@ RECALL_AT = (25, 100)
 #: Quantiles of the deficits of a string (Fig. 7).
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
+#: Bits a cell of the circuit that the tables describe.
+_TABLE_BITS = 4
+
 #: Axes that the searches of others depend on.
 _DEPENDS = {
     "ivf": {"nlist", "nprobe", "adapter"},
@@ -91,6 +94,8 @@ class _Retrieval:
         self.corpus = corpus.select_queries(np.arange(min(config.queries, corpus.nq)))
         self.ks = tuple(k for k in RECALL_AT if k <= config.k1) or (config.k1,)
         self.axes = {n: v for n, v in config.axes.items() if n in SEARCH_AXES}
+        triples = _values(config.dts)
+        self.sizes = {size for triple in triples for size in group_sizes(str(triple))}
         self.values: dict[str, tuple[tuple[str, ...], NDArray[Any], Mapping[str, str]]] = {}
         self.coords: dict[str, Any] = {}
         self.queries = lru_cache(maxsize=8)(self._queries)
@@ -133,7 +138,7 @@ class _Retrieval:
         self._store(at, "scanned", ("stage",), found.scanned.mean(axis=0), _SCANNED)
         if self.config.deficit_queries:
             self._deficits(at, point)
-        ivf = self.index(point.nlist, point.value_range, point.seed)
+        ivf = self._index_of(point)
         activity = measure_activity(point, ivf, found, self.corpus.dimension)
         self.coords |= {str(name): activity[name].values for name in activity.coords}
         for key, array in activity.data_vars.items():
@@ -159,12 +164,19 @@ class _Retrieval:
         asked = np.asarray(self.corpus.queries)
         return asked if adapter == "none" else load_adapter(adapter)(asked)
 
-    def _index(self, nlist: int, value_range: str, seed: int) -> IvfIndex:
+    def _index(self, nlist: int, value_range: str, seed: int, bits: int) -> IvfIndex:
         vectors = np.asarray(self.corpus.vectors)
-        return IvfIndex.build(vectors, nlist, seed, value_range=value_range)
+        return IvfIndex.build(vectors, nlist, seed, value_range=value_range, levels=2**bits)
+
+    def _index_of(self, point: Any) -> IvfIndex:
+        return self.index(point.nlist, point.value_range, point.seed, point.cell_bits)
+
+    def _lists(self, nlist: int, seed: int) -> IvfIndex:
+        """An index for searches that take nothing but its lists from it."""
+        return self.index(nlist, self._first("value_range"), seed, self._first("cell_bits"))
 
     def _reference(self, nlist: int, nprobe: int, k1: int, seed: int, adapter: str) -> SearchResult:
-        index = self.index(nlist, self._first("value_range"), seed)
+        index = self._lists(nlist, seed)
         return index.fp32().search(self.queries(adapter), nprobe=nprobe, k1=k1)
 
     def _rival(self, system: str, point: Any) -> SearchResult:
@@ -175,8 +187,7 @@ class _Retrieval:
         return reis_search(lists, asked, candidates=point.reis_candidates, **common)
 
     def _coded(self, nlist: int, seed: int) -> CodedLists:
-        index = self.index(nlist, self._first("value_range"), seed)
-        return CodedLists.of(index, np.asarray(self.corpus.vectors))
+        return CodedLists.of(self._lists(nlist, seed), np.asarray(self.corpus.vectors))
 
     def _first(self, name: str) -> Any:
         return _values(getattr(self.config, name))[0]
@@ -189,8 +200,7 @@ class _Retrieval:
         return point.model_copy(update={name: self._first(name) for name in names})
 
     def _search(self, point: Any) -> SearchResult:
-        ivf = self.index(point.nlist, point.value_range, point.seed)
-        return ivf.search(
+        return self._index_of(point).search(
             self.queries(point.adapter),
             m=group_sizes(str(point.dts)),
             alpha=point.alpha,
@@ -207,7 +217,7 @@ class _Retrieval:
 
     def _deficits(self, at: tuple[int, ...], point: Any) -> None:
         quantiles = deficit_quantiles(
-            self.index(point.nlist, point.value_range, point.seed),
+            self._index_of(point),
             self.queries(point.adapter)[: self.config.deficit_queries],
             m=group_sizes(str(point.dts)),
             alpha=point.alpha,
@@ -230,7 +240,7 @@ class _Retrieval:
         ratio, qps = np.empty(shape), np.empty(shape)
         for place_on_axes, one in point.points():
             trace = trace_of(one, ivf, few, self.corpus.dimension)
-            parted = where_they_part(trace, one, cost_tables(self.tables))
+            parted = where_they_part(trace, one, cost_tables(self.tables, self.sizes)[0])
             ratio[place_on_axes] = float(parted["latency_ratio"].mean())
             qps[place_on_axes] = float(parted["qps_simulated"])
         self.coords |= {name: list(values) for name, values in axes.items()}
@@ -240,6 +250,11 @@ class _Retrieval:
     def _noise(self, point: Any) -> SensingNoise | None:
         if point.noise == "none":
             return None
+        if point.cell_bits != _TABLE_BITS:
+            raise InputError(
+                f"dnova: noise=table with cell_bits = {point.cell_bits}, allowed: {_TABLE_BITS}, "
+                "the level spacing that the tables were made at"
+            )
         return SensingNoise.from_table(
             self.sensing_table(point.chip), point.sigma, sizes=group_sizes(str(point.dts))
         )
