@@ -30,8 +30,8 @@ __all__ = ["audit_lines", "audit_rows", "offender_deck", "offenders"]
 _OFFENDERS_SHOWN = 5
 
 _ALIKE = (
-    "  alike: the same group over uniform data, a similar read whose bit may differ; "
-    "offender_deck(audit, sample) makes the read itself"
+    "  (alike: the same group over uniform data, a similar read whose bit may differ; "
+    "the read itself: nandcosim.audit.offender_deck)"
 )
 
 #: Of the second worst cell's margin, in level spacings; without errors that is 0.5, 1.5, ...
@@ -115,8 +115,7 @@ def audit_lines(dataset: xr.Dataset) -> str:
     worst = offenders(dataset, _OFFENDERS_SHOWN)
     if worst:
         lines += ["", "farthest from the decision, ideal amplifier:"]
-        lines += [_offender_line(each) for each in worst]
-        lines.append(_ALIKE)
+        lines += [_ALIKE, *(_offender_line(each) for each in worst)]
     return "\n".join(lines)
 
 

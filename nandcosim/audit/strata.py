@@ -9,14 +9,16 @@ part of each stratum and one of the weights,
 
 n' being the size of the first sample (Cochran, Sampling Techniques, 3rd ed., section
 12.2). Where events are few a normal interval fails (with k_h = 0 it has no width), so
-the strata's Wilson limits l_h, u_h are combined instead: the distance from the rate to
-its upper limit is the root of the sum of (w_h (u_h - p_h))^2, likewise below (MOVER:
-Zou, Huang and Zhang, Comput. Stat. Data Anal. 53, 2009).
+the strata's exact limits l_h, u_h (Clopper and Pearson, Biometrika 26, 1934) are combined
+instead: the distance from the rate to its upper limit is the root of the sum of
+(w_h (u_h - p_h))^2, likewise below (MOVER: Zou, Huang and Zhang, Comput. Stat. Data
+Anal. 53, 2009). Wilson's limits are too near in strata of one or two samples. A stratum
+without samples may hold anything: its distances are not sampling errors, and are added.
 
-Probabilities take the place of events in the same way. A quantity between 0 and 1 of
-mean p varies by p (1 - p) at most, as an event does, so Wilson's limits hold for it too,
-on the safe side. The spread within a sample would not do: in strata of few samples, all
-of them alike, it is nothing, whatever the samples not taken are like.
+Probabilities take the place of events in the same way: a quantity between 0 and 1 of
+mean p varies by p (1 - p) at most, as an event does. The spread within the sample would
+not do: in strata of few samples, all of them alike, it is nothing, whatever the samples
+not taken are like.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import betaincinv
 
-from nandcosim.tables.intervals import normal_quantile, wilson
+from nandcosim.tables.intervals import CONFIDENCE, normal_quantile
 
 __all__ = [
     "Estimate",
@@ -133,7 +136,7 @@ class _Rates:
 
 
 def _rates(drawn: ArrayLike, events: ArrayLike, examined: ArrayLike, failed: ArrayLike) -> _Rates:
-    """Wilson's limits of every stratum; one that is not known has the others' rate."""
+    """Exact limits of every stratum; one that is not known has the others' rate."""
     first, k, n, lost = (
         np.asarray(each, dtype=float)
         for each in np.broadcast_arrays(drawn, events, examined, failed)
@@ -142,7 +145,12 @@ def _rates(drawn: ArrayLike, events: ArrayLike, examined: ArrayLike, failed: Arr
     rate = np.where(known, k / np.maximum(n, 1), 0.0)
     if known.any():
         rate[~known] = np.average(rate[known], weights=first[known])
-    return _Rates(known, rate, *wilson(k, n, lost))
+    tail, smallest = (1 - CONFIDENCE) / 2, 1e-9  # of a shape parameter, which is positive
+    total, most = n + lost, k + lost
+    low = betaincinv(np.maximum(k, smallest), total - k + 1, tail)
+    high = betaincinv(most + 1, np.maximum(total - most, smallest), 1 - tail)
+    low, high = np.where(k > 0, low, 0.0), np.where(most < total, high, 1.0)
+    return _Rates(known, rate, low, high)
 
 
 def _sums(
@@ -152,11 +160,10 @@ def _sums(
     label, x = np.asarray(stratum), np.asarray(values, dtype=float)
     strata = np.asarray(drawn).size
     known = np.isfinite(x)
-    return (
-        np.bincount(label[known], weights=x[known], minlength=strata),
-        np.bincount(label[known], minlength=strata),
-        np.bincount(label[~known], minlength=strata),
-    )
+    total = np.bincount(label[known], weights=x[known], minlength=strata)
+    examined = np.bincount(label[known], minlength=strata).astype(np.int64)
+    failed = np.bincount(label[~known], minlength=strata).astype(np.int64)
+    return total.astype(np.float64), examined, failed
 
 
 def _combined(drawn: ArrayLike, parts: _Rates, allowed: tuple[float, float]) -> Estimate:

@@ -12,7 +12,7 @@ __all__ = ["CellBits", "Count", "NandFields", "Positive", "Share", "Whole"]
 
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
-CellBits = Annotated[int, Field(ge=1, le=5)]
+CellBits = Annotated[int, Field(ge=2, le=5)]
 Positive = Annotated[float, Field(gt=0.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 

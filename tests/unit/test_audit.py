@@ -12,6 +12,7 @@ import pytest
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 pytest.importorskip("faiss")
 pytest.importorskip("numba")
@@ -41,7 +42,6 @@ from nandcosim.systems.dnova.ivf import IvfIndex
 from nandcosim.systems.dnova.noise import SensingNoise, read_deficits
 from nandcosim.systems.dnova.score import Accumulator, full_score, score_deficits
 from nandcosim.tables import load_tables
-from nandcosim.tables.intervals import wilson
 from nandcosim.tables.table import CalibrationTable
 
 M = (2, 4, 3)  # 3 divides no string: the last group is short
@@ -226,11 +226,12 @@ def test_the_mismatch_is_read_from_the_table() -> None:
 # ---------------------------------------------------------------- rates
 
 
-def test_one_stratum_is_wilsons_interval() -> None:
-    found = stratified_rate([1000], [3], [50])
-    low, high = wilson(3, 50)
-    assert found.value == 3 / 50
-    assert (found.low, found.high) == (pytest.approx(float(low)), pytest.approx(float(high)))
+@pytest.mark.parametrize(("events", "examined"), [(3, 50), (0, 50), (1, 1), (7, 7)])
+def test_one_stratum_has_its_exact_interval(events, examined) -> None:
+    found = stratified_rate([1000], [events], [examined])
+    expected = binomtest(events, examined).proportion_ci(method="exact")
+    assert found.value == events / examined
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
 
 
 def test_strata_count_by_their_weight() -> None:
@@ -250,6 +251,11 @@ def test_nothing_known_is_nothing_said() -> None:
     # a stratum that nobody looked at may hold anything
     half = stratified_rate([500, 500], [0, 0], [100, 0])
     assert half.high > 0.5
+    # which sampling errors elsewhere do not make up for
+    some = stratified_rate([500, 500], [10, 0], [20, 0])
+    known = binomtest(10, 20).proportion_ci(method="exact")
+    assert some.low == pytest.approx(0.5 * known.low)
+    assert some.high == pytest.approx(0.5 * known.high + 0.5)
 
 
 def test_a_mean_of_events_is_their_rate() -> None:

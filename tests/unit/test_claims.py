@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
 from nandcosim.claims import Claim, Finding, check, claim_lines, judge, load_claims, papers
-from nandcosim.claims.checking import stored
+from nandcosim.claims.checking import read_findings, stored
+from nandcosim.claims.dnova.cost import cost_claims
 from nandcosim.errors import InputError
 
 
@@ -77,3 +79,23 @@ def test_every_paper_is_checked_claim_by_claim() -> None:
 def test_an_unknown_paper_is_named() -> None:
     with pytest.raises(InputError, match=r"found 'nova', allowed papers: .*dnova"):
         check("nova")
+
+
+@pytest.mark.long
+def test_stored_findings_are_what_their_study_gives() -> None:
+    """The study that needs no corpus but the shipped one; k-means may round otherwise elsewhere."""
+    pytest.importorskip("faiss", reason="faiss is not installed (extra retrieval)")
+    kept = stored("dnova")
+    for name, found in cost_claims().items():
+        assert found.low == pytest.approx(kept[name].low, rel=0.05), name
+        assert found.high == pytest.approx(kept[name].high, rel=0.05), name
+        assert found.knobs == kept[name].knobs
+
+
+def test_findings_come_back_from_a_file(tmp_path: Path) -> None:
+    out = tmp_path / "found.json"
+    check("dnova", measure=True, only=["D12"], store=out)
+    assert not out.exists()  # computed anew in every check, so never stored
+    (tmp_path / "other.json").write_text('{"D1": {"lowest": 1}}')
+    with pytest.raises(InputError, match=r"other\.json: no findings of claims"):
+        read_findings(tmp_path / "other.json")
