@@ -17,6 +17,7 @@ import click
 
 from nandcosim import __version__
 from nandcosim.errors import InputError, NandcosimError, SimulationError
+from nandcosim.studies import split_settings
 
 __all__ = ["main"]
 
@@ -497,25 +498,6 @@ def _configuration(config: Path | None, settings: tuple[str, ...]) -> Any:
     if config is not None:
         return Config.from_toml(config, chosen)
     return Config.from_settings(chosen, "--set")
-
-
-def split_settings(settings: tuple[str, ...]) -> dict[str, str]:
-    """``("m=4", "alpha=2")`` to a dict.
-
-    Raises
-    ------
-    InputError
-        If one has no ``=``, or a name comes twice.
-    """
-    pairs: dict[str, str] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals or not name or not value:
-            raise InputError(f"--set: found {setting!r}, expected name=value")
-        if name in pairs:
-            raise InputError(f"--set: {name} is given twice")
-        pairs[name.strip()] = value.strip()
-    return pairs
 
 
 def _trust(trust: bool) -> None:

@@ -1,15 +1,15 @@
-"""Commands of ``python -m`` modules: an error is one line, the exit code says which kind."""
+"""What commands share, those of ``python -m`` modules too: settings, and errors of one line."""
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ParamSpec
 
-from nandcosim.errors import NandcosimError
+from nandcosim.errors import InputError, NandcosimError
 
-__all__ = ["one_line_errors"]
+__all__ = ["one_line_errors", "split_settings"]
 
 P = ParamSpec("P")
 
@@ -27,3 +27,22 @@ def one_line_errors(main: Callable[P, None]) -> Callable[P, int]:
         return 0
 
     return run
+
+
+def split_settings(settings: Iterable[str]) -> dict[str, str]:
+    """``("m=4", "alpha=2")`` to a dict.
+
+    Raises
+    ------
+    InputError
+        If one has no ``=``, or a name comes twice.
+    """
+    pairs: dict[str, str] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name or not value:
+            raise InputError(f"--set: found {setting!r}, expected name=value")
+        if name in pairs:
+            raise InputError(f"--set: {name} is given twice")
+        pairs[name.strip()] = value.strip()
+    return pairs

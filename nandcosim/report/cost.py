@@ -22,7 +22,6 @@ __all__ = [
     "draw_shares",
     "draw_throughput",
     "representative",
-    "settings_of",
     "stage_table",
 ]
 
@@ -145,7 +144,7 @@ def stage_table(dataset: xr.Dataset) -> list[dict[str, Any]]:
     return lines
 
 
-def settings_of(point: xr.Dataset, dims: list[str]) -> dict[str, str]:
+def _settings_of(point: xr.Dataset, dims: list[str]) -> dict[str, str]:
     """Labels of a point on the axes, for the columns of a table."""
     return {dim: str(point[dim].item()) for dim in dims}
 
@@ -200,7 +199,7 @@ def _points(dataset: xr.Dataset) -> Iterator[tuple[dict[str, str], xr.Dataset]]:
     stacked = xr.broadcast(costs, exclude=own)[0].stack(point=axes, create_index=False)
     for number in range(stacked.sizes["point"]):
         point = stacked.isel(point=number)
-        yield settings_of(point, axes), point
+        yield _settings_of(point, axes), point
 
 
 def _total(values: xr.DataArray) -> xr.DataArray:

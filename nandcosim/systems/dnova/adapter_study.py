@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from nandcosim.errors import InputError
-from nandcosim.studies import one_line_errors
+from nandcosim.studies import one_line_errors, split_settings
 from nandcosim.systems.dnova.adapter import Adapter, load_adapter
 from nandcosim.systems.dnova.adapter_training import TrainingSettings, train
 from nandcosim.systems.dnova.config import group_sizes
@@ -338,7 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if not options.table and options.expansion is None:
         raise InputError("adapter study: nothing asked for, allowed: --table, --expansion N")
-    pairs = dict(text.partition("=")[::2] for text in options.set)
+    pairs = split_settings(options.set)
     settings = TrainingSettings.from_settings(pairs, "--set")
     corpora = {
         split: _at_most(

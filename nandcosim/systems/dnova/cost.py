@@ -46,9 +46,6 @@ __all__ = [
 #: Parts that a stage's latency and energy are sums of.
 COMPONENTS = ("array", "accumulate", "bus", "controller", "host")
 
-#: A stage's stream of queries, and what else may limit the queries a second.
-BOUNDS = ("streams", "plane_groups", "bus", "controller", "host")
-
 _Tables = Mapping[str, "CalibrationTable"]
 
 

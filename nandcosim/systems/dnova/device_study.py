@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import xarray as xr
 
-from nandcosim.studies import one_line_errors
+from nandcosim.studies import one_line_errors, split_settings
 from nandcosim.systems.dnova.config import Config
 from nandcosim.systems.dnova.device import DeviceFields, check_fits, describe_device
 
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="field of the device"
     )
     options = parser.parse_args(arguments)
-    settings = dict(part.partition("=")[::2] for part in options.set)
+    settings = split_settings(options.set)
     config = DeviceConfig.from_settings(settings, "--set")
     index = (options.dimension, options.vectors, options.nlist)
     device = describe_device(config, *index, options.nprobe, options.k2)

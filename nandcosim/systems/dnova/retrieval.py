@@ -271,12 +271,7 @@ class _Retrieval:
         """Recall of every query, shape (reference, k, nq)."""
         return np.array(
             [
-                [
-                    recall_per_query(
-                        ids, truth[:, :k] if isinstance(truth, np.ndarray) else truth, k
-                    )
-                    for k in self.ks
-                ]
+                [recall_per_query(ids, _first_ranks(truth, k), k) for k in self.ks]
                 for truth in truths.values()
             ]
         )
