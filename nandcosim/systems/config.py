@@ -42,6 +42,20 @@ class SystemConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
+    def __init__(self, **values: Any) -> None:
+        self._fill(type(self).__name__, values)
+
+    def _fill(self, where: str, values: Mapping[str, Any]) -> None:
+        """Validate, with pydantic's error in one line."""
+        for name in values:
+            self._check_name(name, where)
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            name, _, message = first_mistake(error)
+            found = f"{name}: found {values.get(name)!r}, " if name else ""
+            raise InputError(f"{where}: {found}{message}") from None
+
     @field_validator("*", mode="before")
     @classmethod
     def _sequence_is_axis(cls, value: Any) -> Any:
@@ -98,13 +112,16 @@ class SystemConfig(BaseModel):
 
     @classmethod
     def checked(cls, values: Mapping[str, Any], where: str) -> Self:
-        """Build from values of the right types, with pydantic's error in one line."""
-        try:
-            return cls(**values)
-        except ValidationError as error:
-            name, _, message = first_mistake(error)
-            found = f"{name}: found {values.get(name)!r}, " if name else ""
-            raise InputError(f"{where}: {found}{message}") from None
+        """Build from values of the right types; an error names `where`.
+
+        Raises
+        ------
+        InputError
+            One line naming the field, what was found and what is allowed.
+        """
+        made = cls.__new__(cls)
+        made._fill(where, values)
+        return made
 
     @classmethod
     def from_toml(cls, path: Path, settings: Mapping[str, Any] | None = None) -> Self:
@@ -126,8 +143,7 @@ class SystemConfig(BaseModel):
 
     @classmethod
     def _parsed(cls, name: str, found: Any, where: str) -> Any:
-        if name not in cls.model_fields:
-            raise InputError(f"{where}: {name}: {unknown_key(name, cls.model_fields)}")
+        cls._check_name(name, where)
         if isinstance(found, str) and "," in found:
             found = [part.strip() for part in found.split(",")]
         if isinstance(found, list):
@@ -139,3 +155,8 @@ class SystemConfig(BaseModel):
             return str(found)
         number = to_unit(found, unit, f"{where}: {name}")
         return int(number) if number.is_integer() else number
+
+    @classmethod
+    def _check_name(cls, name: str, where: str) -> None:
+        if name not in cls.model_fields:
+            raise InputError(f"{where}: {name}: {unknown_key(name, cls.model_fields)}")
