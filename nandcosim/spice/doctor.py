@@ -30,6 +30,8 @@ EXTRAS = {
     "pyarrow": "parquet",
     "onnxruntime": "encode",
     "tokenizers": "encode",
+    "bchlib": "ecc",
+    "gguf": "llm",
 }
 
 
