@@ -129,6 +129,10 @@ class EngineFields(SystemConfig):
         32, unit="B", meaning="weights of a segment (d), one an engine and cycle",
         origin="derived: 307 and 486 GOPS of section 4.3 at 350 and 500 MHz give 64 operations",
     )  # fmt: skip
+    lanes: Count | tuple[Count, ...] = setting(
+        1, unit="1", meaning="PE lanes of an engine, each a segment a cycle",
+        origin="derived: 64 operations an engine and cycle are one lane of 32 weights",
+    )  # fmt: skip
     code: CodeName | tuple[CodeName, ...] = setting(
         "bch", unit="", meaning="error-correcting code of a segment, L(n, d)",
         origin="assumed: not stated",

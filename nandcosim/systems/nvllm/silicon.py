@@ -1,9 +1,9 @@
 """Area and power of NVLLM's logic: Table 2 by module, scaled to a configuration.
 
-The table is of 8 clusters and 4 NPU engines. In the flash logic, dot-product units,
-detectors, correctors and the FIFOs' share of the SRAM come once a cluster; the RISC-V CPU,
-the global and activation buffers and the rest are fixed. In the NPU, dot-product units
-scale with its engines. The units stay those of a 32-byte segment and of the table's code,
+The table is of 8 clusters and 4 NPU engines. In the flash logic, dot-product units and
+detectors come once a lane, correctors as configured, the FIFOs' share of the SRAM once a
+cluster; the RISC-V CPU, the global and activation buffers and the rest are fixed. In the
+NPU, dot-product units scale with its engines. The units stay those of a 32-byte segment and of the table's code,
 which the paper does not name.
 """
 
@@ -136,12 +136,13 @@ _QUANTITIES = {"area": ("mm^2", "area"), "power": ("W", "power while busy")}
 def _scales(config: SiliconFields) -> dict[tuple[str, str], xr.DataArray]:
     """How often a module is there, over how often Table 2 has it, where that is not once."""
     clusters = config.array("clusters") / _CLUSTERS
-    coded = clusters * (config.array("code") != "none")
+    lanes = clusters * config.array("lanes")
+    coded = config.array("code") != "none"
     return {
         ("npu", "dot_product"): config.array("npu_engines") / _NPU_ENGINES,
-        ("nand", "dot_product"): clusters,
-        ("nand", "detector"): coded,
-        ("nand", "corrector"): coded * config.array("correctors"),
+        ("nand", "dot_product"): lanes,
+        ("nand", "detector"): coded * lanes,
+        ("nand", "corrector"): coded * clusters * config.array("correctors"),
         ("nand", "sram"): (FIFO_KIB * clusters + BUFFER_KIB) / (FIFO_KIB + BUFFER_KIB),
     }
 
