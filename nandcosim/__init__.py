@@ -16,6 +16,7 @@ _EXPORTS = {
     "dnova": "nandcosim.systems.dnova",
     "fit": "nandcosim.tables",
     "load_tables": "nandcosim.tables",
+    "nvllm": "nandcosim.systems.nvllm",
     "open_store": "nandcosim.sweep",
     "open_table": "nandcosim.tables",
     "run_sweep": "nandcosim.sweep",
@@ -27,17 +28,22 @@ __all__ = [
     "dnova",
     "fit",
     "load_tables",
+    "nvllm",
     "open_store",
     "open_table",
     "run_sweep",
 ]
 
 
+#: Exported as modules.
+_SYSTEMS = ("dnova", "nvllm")
+
+
 def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module 'nandcosim' has no attribute {name!r}")
     module = importlib.import_module(_EXPORTS[name])
-    return module if name == "dnova" else getattr(module, name)
+    return module if name in _SYSTEMS else getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nandcosim.errors import NandcosimError
-from nandcosim.progress import counted_progress
+from nandcosim.evaluations import retrieval
 from nandcosim.report.folder import report
 from nandcosim.report.samples import save_sample
 from nandcosim.spice.engine import Engine
@@ -15,7 +15,7 @@ from nandcosim.spice.settings import circuit_params
 from nandcosim.spice.status import Status
 from nandcosim.sweep import load_circuit, run_sweep
 from nandcosim.systems import dnova
-from nandcosim.tables import fit, load_tables
+from nandcosim.tables import fit
 
 __all__ = ["CONFIG", "demo"]
 
@@ -52,18 +52,6 @@ def demo(out: Path, say: Callable[[str], None]) -> Path:
     say("4/4 D-NOVA: retrieval on real text embeddings, ideal and with that circuit's noise")
     retrieval(CONFIG, "wordnet", out, tables=tables)
     return report(out)
-
-
-def retrieval(config: dnova.Config, corpus: str, out: Path, tables: Path | None = None) -> Path:
-    """Evaluate D-NOVA, write ``dnova.nc`` into `out` (made if missing), with a bar."""
-    workload = dnova.load_corpus(corpus)
-    loaded = load_tables(tables)
-    out.mkdir(parents=True, exist_ok=True)
-    with counted_progress("D-NOVA", "configurations") as show:
-        result = dnova.evaluate(config, loaded, workload, progress=show)
-    path = out / "dnova.nc"
-    result.to_netcdf(path, engine="h5netcdf")
-    return path
 
 
 def _waveforms(out: Path) -> None:

@@ -11,18 +11,13 @@ those that ship.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import xarray as xr
+from pages import IMAGES, claim_rows, fill, markdown, run_parts
 
-from nandcosim.claims import Judgement, check
-from nandcosim.claims.dnova import STUDIES
-from nandcosim.claims.listing import our_range, paper_range
 from nandcosim.report.cost import cost_table, draw_shares, draw_throughput
 from nandcosim.report.mapping import draw_study
 from nandcosim.report.retrieval import draw_heat_map, draw_recall, over_chips
@@ -32,7 +27,6 @@ from nandcosim.systems.dnova.comparison import compare
 from nandcosim.systems.dnova.mapping_study import footprint_study
 from nandcosim.tables import load_tables
 
-IMAGES = Path(__file__).parent
 PAGE = IMAGES.parent / "systems" / "dnova.md"
 
 #: Bitlines at which the 20,000 documents fill as many sub-blocks as NQ does in the paper.
@@ -66,9 +60,9 @@ def recall() -> None:
             queries=1000,
         )
     )  # fmt: skip
-    fill("recall", markdown(recall_rows(measured.sel(k=100))))
-    fill("gap", markdown(gap_rows(measured.sel(k=100, reference="judged"))))
-    fill("interval", markdown(interval_rows(drawn.sel(k=100, reference="judged", nprobe=32))))
+    fill(PAGE, "recall", markdown(recall_rows(measured.sel(k=100))))
+    fill(PAGE, "gap", markdown(gap_rows(measured.sel(k=100, reference="judged"))))
+    fill(PAGE, "interval", markdown(interval_rows(drawn.sel(k=100, reference="judged", nprobe=32))))
 
 
 def variants() -> None:
@@ -77,7 +71,7 @@ def variants() -> None:
               "queries": 1000}  # fmt: skip
     rows = variant_rows(evaluated(dts=("111", "242", "282", "484"), **common))
     bounds = evaluated(dts=("111", "242", "441"), metric="ubs+lbs", **common)
-    fill("variants", markdown(rows + variant_rows(bounds, "UBS+LBS ")))
+    fill(PAGE, "variants", markdown(rows + variant_rows(bounds, "UBS+LBS ")))
 
 
 def variant_rows(found: xr.Dataset, prefix: str = "DTS") -> list[dict[str, Any]]:
@@ -122,7 +116,7 @@ def noise() -> None:
     axes.set_ylim(0, 0.8)
     axes.legend(frameon=False, loc="center right")
     save(fig, IMAGES / "dnova_noise.png")
-    fill("noise", markdown(rows))
+    fill(PAGE, "noise", markdown(rows))
 
 
 def heat() -> None:
@@ -140,9 +134,9 @@ def costs() -> None:
     found = nq_costs()
     save(draw_shares(found), IMAGES / "dnova_shares.png")
     save(draw_throughput(found), IMAGES / "dnova_throughput.png")
-    fill("costs", markdown(cost_table(found)))
+    fill(PAGE, "costs", markdown(cost_table(found)))
     scaled = evaluated(dts=KINDS, queries=300, **NQ_SHAPE)
-    fill("scaled", markdown(cost_table(scaled.sel(dts=["242"]))))
+    fill(PAGE, "scaled", markdown(cost_table(scaled.sel(dts=["242"]))))
 
 
 def nq_costs() -> xr.Dataset:
@@ -176,24 +170,7 @@ def mapping() -> None:
 
 def claims() -> None:
     """Every claim with its verdict."""
-    rows = [
-        {
-            "id": one.claim.id,
-            "quantity": f"{one.claim.quantity} ({one.claim.configuration})",
-            "paper": paper_range(one.claim),
-            "ours": our_range(one.finding, one.claim.unit),
-            **verdict(one),
-        }
-        for one in check("dnova")
-    ]
-    fill("claims", markdown(rows))
-
-
-def verdict(one: Judgement) -> dict[str, str]:
-    """Verdict and reason; a study whose findings are not stored has not been run."""
-    if one.finding is None and any(one.claim.id in study.claims for study in STUDIES):
-        return {"verdict": "not measured yet", "reason": ""}
-    return {"verdict": one.verdict.replace("_", " "), "reason": one.row()["reason"]}
+    fill(PAGE, "claims", markdown(claim_rows("dnova")))
 
 
 def recall_rows(found: xr.Dataset) -> list[dict[str, Any]]:
@@ -259,32 +236,7 @@ def interval(point: xr.Dataset, name: str) -> str:
     return f"{value:.1f} ({low:.1f} .. {high:.1f})"
 
 
-def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A table of rows with the same keys."""
-    head = list(rows[0])
-    lines = [head, ["---"] * len(head), *([row[name] for name in head] for row in rows)]
-    return "\n".join(f"| {' | '.join(cell(value) for value in line)} |" for line in lines)
-
-
-def cell(value: Any) -> str:
-    return str(value).replace("|", "\\|").replace("\n", " ")
-
-
-def fill(name: str, text: str) -> None:
-    """Put `text` between the markers of the page."""
-    page = PAGE.read_text(encoding="utf-8")
-    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    before, _, rest = page.partition(start)
-    _, found, after = rest.partition(end)
-    if not found:
-        raise SystemExit(f"{PAGE}: no {start} ... {end}")
-    PAGE.write_text(f"{before}{start}\n{text}\n{end}{after}", encoding="utf-8")
-
-
 PARTS = {part.__name__: part for part in (recall, variants, noise, heat, costs, mapping, claims)}
 
 if __name__ == "__main__":
-    for part in sys.argv[1:] or PARTS:
-        if part not in PARTS:
-            raise SystemExit(f"found {part!r}, allowed: {', '.join(PARTS)}")
-        PARTS[part]()
+    run_parts(PARTS)

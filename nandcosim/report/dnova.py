@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import xarray as xr
 
+from nandcosim.report.configuration import MOST_ROWS, changed, first_rows, parameters, span
 from nandcosim.report.cost import (
     SHOWN,
     cost_table,
@@ -15,7 +15,6 @@ from nandcosim.report.cost import (
     draw_throughput,
     stage_table,
 )
-from nandcosim.report.listing import quantity
 from nandcosim.report.page import Picture, Section, as_svg
 from nandcosim.report.retrieval import (
     DEFICIT_AXES,
@@ -30,9 +29,6 @@ from nandcosim.systems.dnova.config import Config
 
 __all__ = ["dnova_sections"]
 
-#: Rows of a table on the page.
-_MOST_ROWS = 60
-
 
 def dnova_sections(name: str, dataset: xr.Dataset) -> list[Section]:
     """Sections of one result of `nandcosim.systems.dnova.evaluate`; `name` is its file's."""
@@ -40,7 +36,7 @@ def dnova_sections(name: str, dataset: xr.Dataset) -> list[Section]:
         _recall(name, dataset),
         _every_recall(dataset),
         *_costs(name, dataset),
-        _parameters(dataset),
+        parameters(dataset, Config),
     ]
 
 
@@ -81,7 +77,7 @@ def _recall(name: str, dataset: xr.Dataset) -> Section:
     )
     facts = {
         "file": name,
-        "settings": _changed(dataset),
+        "settings": changed(dataset, Config()),
         "tables, by digest": _used_tables(dataset),
         "made by": f"nandcosim {dataset.attrs['nandcosim']}, {dataset.attrs['made']}",
     }
@@ -113,17 +109,17 @@ def _costs(name: str, dataset: xr.Dataset) -> list[Section]:
         "All systems score the same vectors of the same lists. CPU (FAISS) is the scan rate of "
         "FAISS on one thread, CPU (paper) the rate that the paper's ratio needs (calibrated). "
         "Times are those of a query alone; axes that cost does not depend on are left out, and "
-        f"chips are averaged.{_first_rows(rows)}"
+        f"chips are averaged.{first_rows(rows)}"
     )
     facts = _facts(dataset)
-    sections = [Section("Latency, energy, throughput", text, pictures, facts, rows[:_MOST_ROWS])]
+    sections = [Section("Latency, energy, throughput", text, pictures, facts, rows[:MOST_ROWS])]
     stages = (
         "Sub-blocks are activated one by one or in parallel as the schedule says; medians are "
         "over the queries."
     )
     by_stage = stage_table(dataset)
-    stages += _first_rows(by_stage)
-    sections.append(Section("D-NOVA by stage", stages, rows=by_stage[:_MOST_ROWS]))
+    stages += first_rows(by_stage)
+    sections.append(Section("D-NOVA by stage", stages, rows=by_stage[:MOST_ROWS]))
     if "deficit" in dataset:
         text = (
             "Failed groups of one string among the vectors that a stage keeps: a latch of b bits "
@@ -138,82 +134,31 @@ def _facts(dataset: xr.Dataset) -> dict[str, str]:
     cap = dataset["power_capped_at"]
     rows = {
         "time and energy of a sense from": dataset.attrs["cost"],
-        "device": _range(dataset["device_capacity"], "B"),
-        "sub-blocks of the index": f"{_range(dataset['device_vector_subblocks'], '1')} of "
-        f"{_range(dataset['device_subblocks'], '1')}, {_range(dataset['device_copies'], '1')} "
+        "device": span(dataset["device_capacity"], "B"),
+        "sub-blocks of the index": f"{span(dataset['device_vector_subblocks'], '1')} of "
+        f"{span(dataset['device_subblocks'], '1')}, {span(dataset['device_copies'], '1')} "
         "copies",
-        "controller memory": f"{_range(dataset['device_sram_peak'], 'B')} at most",
-        "merged deficit": f"{_range(dataset['device_merge_bits_needed'], '1')} bits needed",
-        "power, every plane sensing": _range(dataset["power_all_planes"], "W"),
-        "power, all streams sensing": _range(dataset["power_saturated"], "W"),
-        "power, average when saturated": _range(dataset["power_average"], "W"),
-        "power cap": _range(cap, "W"),
+        "controller memory": f"{span(dataset['device_sram_peak'], 'B')} at most",
+        "merged deficit": f"{span(dataset['device_merge_bits_needed'], '1')} bits needed",
+        "power, every plane sensing": span(dataset["power_all_planes"], "W"),
+        "power, all streams sensing": span(dataset["power_saturated"], "W"),
+        "power, average when saturated": span(dataset["power_average"], "W"),
+        "power cap": span(cap, "W"),
         "bottleneck": ", ".join(sorted(set(dataset["bottleneck"].values.ravel().tolist()))),
     }
     if bool((dataset["qps_capped"] < dataset["qps"].sel(system="dnova")).any()):
         rows["beyond the power cap"] = (
-            f"the average is; {_range(dataset['qps_capped'], '1/s')} within it, latency "
-            f"{_range(dataset['latency_capped'], 's')}"
+            f"the average is; {span(dataset['qps_capped'], '1/s')} within it, latency "
+            f"{span(dataset['latency_capped'], 's')}"
         )
     elif bool((dataset["power_all_planes"] > cap).any()):
         rows["beyond the power cap"] = "every plane sensing at once; the schedule does not do that"
     if "event_qps" in dataset:
         rows["event-driven simulation"] = (
-            f"latency alone {_range(dataset['event_latency_ratio'], '1')} of the closed form, "
-            f"{_range(dataset['event_qps'], '1/s')} saturated"
+            f"latency alone {span(dataset['event_latency_ratio'], '1')} of the closed form, "
+            f"{span(dataset['event_qps'], '1/s')} saturated"
         )
     return rows
-
-
-def _range(values: xr.DataArray, unit: str) -> str:
-    """``1.2 to 3.4 W``, or one value."""
-    low, high = float(values.min()), float(values.max())
-    first, last = quantity(low, unit), quantity(high, unit)
-    return first if first == last else f"{first} to {last}"
-
-
-def _first_rows(rows: list[dict[str, Any]]) -> str:
-    if len(rows) <= _MOST_ROWS:
-        return ""
-    return f" The table has the first {_MOST_ROWS} of {len(rows)} rows; the file has all."
-
-
-def _changed(dataset: xr.Dataset) -> str:
-    """Settings that are not the defaults: ``dts = 111, 242; channels = 4``."""
-    plain = json.loads(Config().model_dump_json())
-    found = json.loads(dataset.attrs["config"])
-    timed = json.loads(dataset.attrs["timed"])
-    changed = {n: v for n, v in found.items() if v != plain.get(n) and n not in timed}
-    shown = [f"{n} = {_listed(v)}" for n, v in changed.items()]
-    return "; ".join(shown) or "all at their defaults"
-
-
-def _parameters(dataset: xr.Dataset) -> Section:
-    found = json.loads(dataset.attrs["config"])
-    timed = json.loads(dataset.attrs["timed"])
-    rows = []
-    for name, field in Config.model_fields.items():
-        extra = field.json_schema_extra
-        if name in found and isinstance(extra, dict):
-            rows.append(
-                {
-                    "parameter": name,
-                    "value": _listed(found[name]),
-                    "unit": str(extra["unit"]).removeprefix("1"),
-                    "meaning": str(field.description),
-                    "origin": "measured: in this run" if name in timed else str(extra["origin"]),
-                }
-            )
-    text = (
-        "stated: the paper says so; derived: by a formula; measured: a calibration table or a "
-        "run; sourced: a public reference; assumed: a choice; calibrated: set to hit a claim."
-    )
-    return Section("Every parameter", text, rows=rows)
-
-
-def _listed(value: Any) -> str:
-    values = value if isinstance(value, list) else [value]
-    return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
 
 
 def _used_tables(dataset: xr.Dataset) -> str:

@@ -11,6 +11,7 @@ import xarray as xr
 
 from nandcosim.errors import InputError
 from nandcosim.report.dnova import dnova_sections
+from nandcosim.report.nvllm import nvllm_sections
 from nandcosim.report.page import Picture, Section, as_svg, write_page
 from nandcosim.report.samples import draw_samples
 from nandcosim.tables import CalibrationTable, open_table
@@ -18,7 +19,10 @@ from nandcosim.tables.plotting import draw
 
 __all__ = ["report"]
 
-TITLE = "From an ngspice string to the recall of a retrieval accelerator"
+TITLES = {
+    "dnova": "From an ngspice string to the recall of a retrieval accelerator",
+    "nvllm": "From an ngspice page read to the tokens of a language model in flash",
+}
 
 
 def report(folder: Path) -> Path:
@@ -49,7 +53,9 @@ def report(folder: Path) -> Path:
     if not sections:
         raise InputError(f"{folder}: no waveforms, table or evaluation (*.nc) of nandcosim in it")
     chapters = ", ".join(_in_a_sentence(section.title) for section in sections)
-    return write_page(folder / "report.html", TITLE, f"On this page: {chapters}.", sections)
+    systems = {dataset.attrs["system"] for _, dataset in found["evaluations"]}
+    title = TITLES[systems.pop()] if len(systems) == 1 else "From ngspice to systems"
+    return write_page(folder / "report.html", title, f"On this page: {chapters}.", sections)
 
 
 def _in_a_sentence(title: str) -> str:
@@ -120,7 +126,11 @@ def _tables(found: list[tuple[str, xr.Dataset]]) -> list[Section]:
 
 
 def _evaluations(found: list[tuple[str, xr.Dataset]]) -> list[Section]:
-    return [section for name, dataset in found for section in dnova_sections(name, dataset)]
+    return [
+        section
+        for name, dataset in found
+        for section in _EVALUATIONS[dataset.attrs["system"]](name, dataset)
+    ]
 
 
 def _origin(dataset: xr.Dataset) -> dict[str, str]:
@@ -141,6 +151,11 @@ def _decoded(dataset: xr.Dataset, name: str) -> Any:
     value = dataset.attrs.get(name)
     return json.loads(value) if isinstance(value, str) else value
 
+
+_EVALUATIONS: dict[str, Callable[[str, xr.Dataset], list[Section]]] = {
+    "dnova": dnova_sections,
+    "nvllm": nvllm_sections,
+}
 
 #: Section kinds in the order of the page, and the attribute that marks a file of that kind.
 _SECTIONS: dict[str, Callable[[list[tuple[str, xr.Dataset]]], list[Section]]] = {

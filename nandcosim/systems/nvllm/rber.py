@@ -71,7 +71,7 @@ def page_error_rates(
     rate = config.array("rber").where(number < bits)
     for name, levels in (("table", _given_levels), ("aged", _aged_levels)):
         if (source == name).any():
-            table = _table(tables, "page_read", "rber_source")
+            table = _table(tables, "page_read", f"rber_source = {name}")
             found = _modelled(config, table, limit, levels)
             rate = found if (source == name).all() else rate.where(source != name, found)
     rate.attrs = {"units": "1", "long_name": "raw bit error rate"}
@@ -147,8 +147,12 @@ def _aged_levels(
     config: ErrorFields, _table: CalibrationTable, bits: int
 ) -> tuple[xr.DataArray, xr.DataArray]:
     """The same, by the model of the thresholds."""
-    conditions = ("retention", "cycles", "storage_temperature")
-    found = level_distributions(bits, **{name: config.array(name) for name in conditions})
+    found = level_distributions(
+        bits,
+        retention=config.array("retention"),
+        cycles=config.array("cycles"),
+        storage_temperature=config.array("storage_temperature"),
+    )
     return found["mean_shift"], found["sigma"]
 
 
@@ -192,7 +196,7 @@ def read_time(config: HardwareFields, tables: _Tables | None = None) -> xr.DataA
     """
     source, time = config.array("page_time"), config.array("read_time")
     if (source == "table").any():
-        rows = _table(tables, "page_read_cost", "page_time")
+        rows = _table(tables, "page_read_cost", "page_time = table")
         found, _ = _page_mean(config, rows, "page_time", ("read", "senses"))
         time = _either(source, time, found)
     return time.assign_attrs(units="s").rename("read_time")
@@ -232,10 +236,10 @@ def bit_energy(
     """
     source, energy = config.array("array_energy"), config.array("bit_energy")
     if (source == "table").any():
-        rows = _table(tables, "page_read_cost", "array_energy")
+        rows = _table(tables, "page_read_cost", "array_energy = table")
         bitline, error = _page_mean(config, rows, "page_energy", ("charges", "senses"))
         width = 8 * config.array("page_bytes")
-        lines = _wordline_energy(_table(tables, "wordline", "array_energy"), width) / width
+        lines = _wordline_energy(_table(tables, "wordline", "array_energy = table"), width) / width
         sign = {"low": -1, "value": 0, "high": 1}[limit]
         energy = _either(source, energy, bitline + lines + sign * normal_quantile() * error)
     return energy.assign_attrs(units="J").rename("bit_energy")
@@ -344,9 +348,10 @@ def flipped_bits(bits: int, rate: float, rng: np.random.Generator) -> NDArray[np
 # ---------------------------------------------------------------- helpers
 
 
-def _table(tables: _Tables | None, name: str, field: str) -> CalibrationTable:
-    if tables is None:
-        raise InputError(f"nvllm: {field} = table needs the table {name!r}, found no tables")
+def _table(tables: _Tables | None, name: str, asked: str) -> CalibrationTable:
+    if not tables or name not in tables:
+        found = ", ".join(tables or {}) or "no tables"
+        raise InputError(f"nvllm: {asked} needs the table {name!r}, found {found}")
     return tables[name]
 
 
