@@ -24,7 +24,8 @@ import xarray as xr
 from scipy.special import digamma
 
 from nandcosim.errors import InputError
-from nandcosim.systems.dnova.hardware import HardwareFields, groups_a_die, spread, strings, where
+from nandcosim.systems.arrays import where
+from nandcosim.systems.dnova.hardware import HardwareFields, groups_a_die, spread, strings
 
 if TYPE_CHECKING:
     from nandcosim.tables.table import CalibrationTable

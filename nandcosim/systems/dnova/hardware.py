@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import xarray as xr
-from numpy.typing import NDArray
 from pydantic import Field
 
 from nandcosim.errors import InputError
+from nandcosim.systems.arrays import where
 from nandcosim.systems.config import setting
 from nandcosim.systems.nand import Count, NandFields, Positive
 
@@ -20,13 +20,11 @@ __all__ = [
     "groups_a_die",
     "spread",
     "strings",
-    "where",
 ]
 
 Schedule = Literal["serial", "channel", "device"]
 Overlap = Literal["none", "next"]
 Order = Literal["ascending", "free-first"]
-_Values = xr.DataArray | NDArray[Any] | float
 _NotNegative = Annotated[float, Field(ge=0.0)]
 
 
@@ -156,9 +154,3 @@ def spread(dimension: int, config: HardwareFields) -> xr.DataArray:
     of_channel = config.array("dies") * groups_a_die(dimension, config)
     whole = config.array("schedule") == "device"
     return where(whole, config.array("channels") * of_channel, of_channel)
-
-
-def where(condition: xr.DataArray, yes: _Values, no: _Values) -> xr.DataArray:
-    """`xarray.where`, without attributes."""
-    chosen: xr.DataArray = xr.where(condition, yes, no, keep_attrs=False)  # type: ignore[no-untyped-call]
-    return chosen

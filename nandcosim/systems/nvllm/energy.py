@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import xarray as xr
 
-from nandcosim.systems.nvllm.arrays import Number, stacked, where
+from nandcosim.systems.arrays import Number, stacked, where
 from nandcosim.systems.nvllm.inference import InferenceFields, link_bytes, logit_bytes, weight_reads
 
 __all__ = ["PATHS", "decode_bytes", "logic_energy", "movement_energy", "prefill_bytes"]

@@ -44,7 +44,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from nandcosim.systems.nvllm.arrays import maximum, minimum, stacked, where
+from nandcosim.systems.arrays import maximum, minimum, stacked, where
 from nandcosim.systems.nvllm.ecc import code_sizes
 from nandcosim.systems.nvllm.engine import (
     DETECT_AND_MOVE,

@@ -11,8 +11,8 @@ import numpy as np
 import xarray as xr
 
 from nandcosim import __version__
+from nandcosim.systems.arrays import described, maximum
 from nandcosim.systems.nvllm import energy
-from nandcosim.systems.nvllm.arrays import described, maximum
 from nandcosim.systems.nvllm.baselines import baselines
 from nandcosim.systems.nvllm.config import Config
 from nandcosim.systems.nvllm.ecc import code_sizes, segment_error_rate, uncorrectable_rate

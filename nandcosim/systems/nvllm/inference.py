@@ -27,9 +27,9 @@ import numpy as np
 import xarray as xr
 
 from nandcosim.errors import InputError
+from nandcosim.systems.arrays import Number, ceil, described, maximum, stacked, where
 from nandcosim.systems.config import setting
 from nandcosim.systems.nand import Count, Positive, Whole
-from nandcosim.systems.nvllm.arrays import Number, ceil, described, maximum, stacked, where
 from nandcosim.systems.nvllm.engine import PipelineFields
 from nandcosim.systems.nvllm.hardware import HardwareFields
 from nandcosim.systems.nvllm.schedule import Course, ScheduleFields, balanced_share, course

@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 
 from nandcosim.errors import InputError
-from nandcosim.systems.nvllm.arrays import described, maximum, stacked
+from nandcosim.systems.arrays import described, maximum, stacked
 from nandcosim.systems.nvllm.hardware import HardwareFields
 from nandcosim.wording import unknown_value
 

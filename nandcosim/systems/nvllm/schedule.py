@@ -26,8 +26,8 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from nandcosim.errors import InputError
+from nandcosim.systems.arrays import Number, ceil, floor, minimum, where
 from nandcosim.systems.config import SystemConfig, setting
-from nandcosim.systems.nvllm.arrays import Number, ceil, floor, minimum, where
 
 __all__ = [
     "Course",

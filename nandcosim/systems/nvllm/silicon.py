@@ -3,8 +3,8 @@
 The table is of 8 clusters and 4 NPU engines. In the flash logic, dot-product units and
 detectors come once a lane, correctors as configured, the FIFOs' share of the SRAM once a
 cluster; the RISC-V CPU, the global and activation buffers and the rest are fixed. In the
-NPU, dot-product units scale with its engines. The units stay those of a 32-byte segment and of the table's code,
-which the paper does not name.
+NPU, dot-product units scale with its engines. The units stay those of a 32-byte segment and
+of the table's code, which the paper does not name.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Literal
 
 import xarray as xr
 
+from nandcosim.systems.arrays import described, stacked, where
 from nandcosim.systems.config import setting
 from nandcosim.systems.nand import Positive
-from nandcosim.systems.nvllm.arrays import described, stacked, where
 from nandcosim.systems.nvllm.hardware import EngineFields, FlashFields, NpuFields
 
 __all__ = [

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 __all__ = ["Number", "ceil", "described", "floor", "maximum", "minimum", "stacked", "where"]
 
@@ -32,7 +34,9 @@ def minimum(a: Number, b: Number) -> xr.DataArray:
     return xr.DataArray(np.minimum(a, b))
 
 
-def where(condition: xr.DataArray, yes: Number, no: Number) -> xr.DataArray:
+def where(
+    condition: xr.DataArray, yes: Number | NDArray[Any], no: Number | NDArray[Any]
+) -> xr.DataArray:
     """`xarray.where`, without attributes."""
     chosen: xr.DataArray = xr.where(condition, yes, no, keep_attrs=False)  # type: ignore[no-untyped-call]
     return chosen
