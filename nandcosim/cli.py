@@ -40,6 +40,14 @@ OSDI = click.option(
     callback=lambda _context, _option, paths: _load_osdi(paths),
     help="Load a compiled Verilog-A model, a program you trust; may be repeated.",
 )
+SYSTEM = click.Choice(["dnova", "nvllm"])
+CONFIG = click.option(
+    "--config", type=PATH, metavar="F.toml", help="Configuration; --set overrides it."
+)
+CORPUS = click.option("--corpus", help="Of dnova: shipped name or your path. [default: wordnet]")
+TABLES = click.option(
+    "--tables", type=PATH, metavar="DIR", help="Calibration tables; default: shipped."
+)
 SECONDS = click.FloatRange(min=0, min_open=True)
 BACKEND = click.option(
     "--backend",
@@ -300,18 +308,18 @@ def export(file: Path, to: str, out: Path | None) -> None:
 
 
 @cli.command(name="eval")
-@click.argument("system", type=click.Choice(["dnova"]))
-@click.option("--config", type=PATH, metavar="F.toml", help="Configuration; --set overrides it.")
+@click.argument("system", type=SYSTEM)
+@CONFIG
 @SETTINGS
-@click.option("--corpus", default="wordnet", show_default=True, help="Shipped name or your path.")
-@click.option("--tables", type=PATH, metavar="DIR", help="Calibration tables; default: shipped.")
+@CORPUS
+@TABLES
 @click.option("--out", type=PATH, required=True, metavar="DIR", help="Results and page.")
 @AS_JSON
 def evaluate(
     system: str,
     config: Path | None,
     settings: tuple[str, ...],
-    corpus: str,
+    corpus: str | None,
     tables: Path | None,
     out: Path,
     as_json: bool,
@@ -319,19 +327,25 @@ def evaluate(
     """Evaluate a system; --set k=a,b,c makes k an axis of the result."""
     import xarray as xr
 
-    from nandcosim.demo import retrieval
+    from nandcosim import evaluations
     from nandcosim.report.folder import report as write_report
+    from nandcosim.report.inference import inference_rows
     from nandcosim.report.retrieval import recall_rows
 
-    configuration = _configuration(config, settings)
-    result = retrieval(configuration, corpus, out, tables)
+    configuration = _configuration(system, config, settings)
+    workload = _corpus(system, corpus)
+    if system == "dnova":
+        result = evaluations.retrieval(configuration, workload, out, tables)
+        rows, used = recall_rows, "noise" if configuration.uses_table else ""
+    else:
+        result = evaluations.inference(configuration, out, tables)
+        rows, used = inference_rows, "circuit's figures"
     page = write_report(out)
     if as_json:
-        _print_json(recall_rows(xr.load_dataset(result, engine="h5netcdf")))
+        _print_json(rows(xr.load_dataset(result, engine="h5netcdf")))
     else:
-        used = f"tables of {tables}" if tables else "shipped tables"
-        source = f", noise from the {used}" if configuration.uses_table else ""
-        click.echo(f"wrote {result} and {page}{source}")
+        source = f"tables of {tables}" if tables else "shipped tables"
+        click.echo(f"wrote {result} and {page}{f', {used} from the {source}' if used else ''}")
 
 
 @cli.command()
@@ -400,12 +414,12 @@ def claims(
 
 
 @cli.command()
-@click.argument("system", type=click.Choice(["dnova"]))
+@click.argument("system", type=SYSTEM)
 @click.option("--samples", type=click.IntRange(min=1), required=True, help="Decisions replayed.")
-@click.option("--config", type=PATH, metavar="F.toml", help="Configuration; --set overrides it.")
+@CONFIG
 @SETTINGS
-@click.option("--corpus", default="wordnet", show_default=True, help="Name or your path.")
-@click.option("--tables", type=PATH, metavar="DIR", help="Calibration tables; default: shipped.")
+@CORPUS
+@TABLES
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--workers", type=click.IntRange(min=1), help="Local worker processes.")
 @click.option("--out", type=PATH, metavar="DIR", help="Write the decisions there.")
@@ -415,28 +429,28 @@ def audit(
     samples: int,
     config: Path | None,
     settings: tuple[str, ...],
-    corpus: str,
+    corpus: str | None,
     tables: Path | None,
     seed: int,
     workers: int | None,
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Replay decisions of a system's search in ngspice and count disagreements."""
-    from nandcosim.audit import audit_dnova, audit_lines, audit_rows
+    """Replay decisions of a system's run in ngspice and count disagreements."""
+    from nandcosim.audit import audit_dnova, audit_lines, audit_nvllm, audit_rows
     from nandcosim.systems import dnova
     from nandcosim.tables import load_tables
 
-    configuration = _configuration(config, settings)
-    found = audit_dnova(
-        configuration,
-        dnova.load_corpus(corpus),
-        load_tables(tables),
-        samples=samples,
-        seed=seed,
-        workers=workers,
-        progress=True,
-    )
+    configuration = _configuration(system, config, settings)
+    workload = _corpus(system, corpus)
+    options: dict[str, Any] = {
+        "samples": samples, "seed": seed, "workers": workers, "progress": True
+    }  # fmt: skip
+    loaded = load_tables(tables)
+    if system == "dnova":
+        found = audit_dnova(configuration, dnova.load_corpus(workload), loaded, **options)
+    else:
+        found = audit_nvllm(configuration, loaded, **options)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         found.to_netcdf(out / f"audit_{system}.nc", engine="h5netcdf")
@@ -491,13 +505,19 @@ def _circuit(name: str, settings: tuple[str, ...], trust: bool) -> tuple[Any, An
     return circuit, circuit_params(circuit, split_settings(settings), "--set")
 
 
-def _configuration(config: Path | None, settings: tuple[str, ...]) -> Any:
-    from nandcosim.systems.dnova import Config
+def _configuration(system: str, config: Path | None, settings: tuple[str, ...]) -> Any:
+    import nandcosim
 
+    kind = getattr(nandcosim, system).Config
     chosen = split_settings(settings)
-    if config is not None:
-        return Config.from_toml(config, chosen)
-    return Config.from_settings(chosen, "--set")
+    return kind.from_toml(config, chosen) if config else kind.from_settings(chosen, "--set")
+
+
+def _corpus(system: str, corpus: str | None) -> str:
+    """The corpus of D-NOVA; other systems have none."""
+    if system != "dnova" and corpus is not None:
+        raise InputError(f"--corpus {corpus}: {system} searches none; only dnova takes it")
+    return corpus or "wordnet"
 
 
 def _trust(trust: bool) -> None:

@@ -18,7 +18,7 @@ ngspice; U against the table's `read_sigma` shows how linear the amplifier is.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,8 +112,17 @@ class Amplifier:
         return np.asarray(given * self.deviations)
 
 
-def mismatch_of(table: CalibrationTable, circuit: Circuit) -> dict[str, float]:
-    """Standard deviation of every random quantity behind a table but the cells' thresholds.
+def mismatch_of(
+    table: CalibrationTable, circuit: Circuit, cells: Collection[str] = ("threshold",)
+) -> dict[str, float]:
+    """Standard deviation of every random quantity behind a table but those of the cells.
+
+    Parameters
+    ----------
+    table : CalibrationTable
+    circuit : Circuit
+    cells : collection of str
+        Knobs of the cells, which an audit takes from the run.
 
     Returns
     -------
@@ -132,11 +141,11 @@ def mismatch_of(table: CalibrationTable, circuit: Circuit) -> dict[str, float]:
             f"audit: table {table.circuit} does not say which sweep made it, allowed: one made "
             "by nandcosim fit, which records the amplifier's mismatch"
         )
-    scalar = {knob.name for knob in circuit.knobs if knob.name != "threshold"}
+    scalar = {knob.name for knob in circuit.knobs if knob.name not in cells}
     found: dict[str, float] = {}
     for entry in json.loads(text).get("random", []):
         target, deviation = entry["target"], entry.get("std")
-        if target == "threshold":
+        if target in cells:
             continue
         plain = entry["distribution"] == "normal" and entry.get("mean") == 0
         if target not in scalar or not plain or not isinstance(deviation, (int, float)):

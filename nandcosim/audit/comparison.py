@@ -1,4 +1,9 @@
-"""How often circuit and model disagree, over the search or a part of it."""
+"""How often circuit and model disagree, over a run or a part of it.
+
+The strata of an audit's dataset are groups by bins: the dimensions of ``drawn``, the first of
+which is named after the variable that tells each sample's group (``stage_of``: ``stage``),
+and has the groups as coordinate.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +29,15 @@ __all__ = [
     "Alternative",
     "Disagreement",
     "alternatives",
+    "among",
     "bin_cells",
     "by_companion",
     "disagreement",
     "estimates",
+    "farthest",
     "noise_means",
     "series_rule",
+    "strata_of",
     "weights",
 ]
 
@@ -65,13 +73,11 @@ class Disagreement:
     rate: Estimate
 
 
-def bin_cells(
-    dataset: xr.Dataset, *, stage: int | None = None, number: int | None = None
-) -> NDArray[np.bool_]:
-    """The (stage, bin) cells of a part of the search: of a stage, a bin, or all."""
+def bin_cells(dataset: xr.Dataset, *, number: int | None = None, **group: int) -> NDArray[np.bool_]:
+    """The (group, bin) cells of a part of the run: of a group (``stage=2``), a bin, or all."""
     cells = np.ones(dataset["drawn"].shape, dtype=bool)
-    if stage is not None:
-        cells &= (dataset["stage_of"].values == stage)[:, np.newaxis]
+    for name, value in group.items():
+        cells &= (dataset[f"{name}_of"].values == value)[:, np.newaxis]
     if number is not None:
         cells &= np.arange(cells.shape[1]) == number
     return cells
@@ -152,27 +158,48 @@ def by_companion(
     edges : sequence of float
         Ascending, in level spacings; one part between each two, upper edge included.
     """
+    companion = dataset["companion"].values
+    return [
+        among(dataset, comparison, (companion > low) & (companion <= high))
+        for low, high in pairwise(edges)
+    ]
+
+
+def among(dataset: xr.Dataset, comparison: str, inside: NDArray[np.bool_]) -> Disagreement:
+    """Compare in a part that the sample is not stratified by: a ratio of weights, no interval.
+
+    Parameters
+    ----------
+    dataset : xarray.Dataset
+        Of an audit.
+    comparison : str
+    inside : bool array (sample,)
+        The part.
+    """
     here = dataset.sel(comparison=comparison)
     ok = here["status"].values == Status.OK
     model, circuit = here["model"].values > 0.5, here["circuit"].values > 0.5
-    weight, companion = weights(dataset), dataset["companion"].values
-    found = []
-    for low, high in pairwise(edges):
-        inside = (companion > low) & (companion <= high)
-        known = inside & ok
-        total = float(weight[known].sum())
-        rate = float(weight[known & (model != circuit)].sum()) / total if total else np.nan
-        found.append(
-            Disagreement(
-                share=float(weight[inside].sum()),
-                examined=int(known.sum()),
-                failed=int((inside & ~ok).sum()),
-                conducts=int((known & circuit & ~model).sum()),
-                blocks=int((known & ~circuit & model).sum()),
-                rate=Estimate(rate, np.nan, np.nan),
-            )
-        )
-    return found
+    weight = weights(dataset)
+    known = inside & ok
+    total = float(weight[known].sum())
+    rate = float(weight[known & (model != circuit)].sum()) / total if total else np.nan
+    return Disagreement(
+        share=float(weight[inside].sum()),
+        examined=int(known.sum()),
+        failed=int((inside & ~ok).sum()),
+        conducts=int((known & circuit & ~model).sum()),
+        blocks=int((known & ~circuit & model).sum()),
+        rate=Estimate(rate, np.nan, np.nan),
+    )
+
+
+def farthest(dataset: xr.Dataset, comparison: str) -> NDArray[np.int64]:
+    """The samples in which circuit and model disagree, farthest from the decision first."""
+    here = dataset.sel(comparison=comparison)
+    ok = here["status"].values == Status.OK
+    rows = np.flatnonzero(ok & (here["model"].values != here["circuit"].values))
+    order = np.argsort(-np.abs(dataset["excess"].values[rows]), kind="stable")
+    return np.asarray(rows[order])
 
 
 def noise_means(dataset: xr.Dataset) -> dict[str, Estimate]:
@@ -185,8 +212,7 @@ def noise_means(dataset: xr.Dataset) -> dict[str, Estimate]:
         two reads of the model; ``bias``: how much more often the circuit conducts. The
         intervals are over the choice of reads, one draw of the circuit's noise in each.
     """
-    strata, drawn = _strata(dataset, None)
-    label = _label(dataset, strata)
+    label, drawn = strata_of(dataset)
     noisy = dataset.sel(comparison="noisy")
     bit = np.where(noisy["status"].values == Status.OK, noisy["circuit"].values, np.nan)
     chance = dataset["chance"].values
@@ -326,8 +352,7 @@ def _overlap(margin: NDArray[np.float64], bit: NDArray[np.bool_]) -> bool:
 
 def weights(dataset: xr.Dataset) -> NDArray[np.float64]:
     """Share of the search's reads that each sample stands for, shape (sample,); sums to 1."""
-    strata, drawn = _strata(dataset, None)
-    label = _label(dataset, strata)
+    label, drawn = strata_of(dataset)
     counts = np.bincount(label, minlength=drawn.size)
     represented = drawn[counts > 0].sum()
     return np.asarray(drawn[label] / (counts[label] * represented))
@@ -358,18 +383,27 @@ def estimates(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
     return result
 
 
+def strata_of(dataset: xr.Dataset) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Stratum of every sample, and how often the first sample fell into each."""
+    strata, drawn = _strata(dataset, None)
+    return _label(dataset, strata), drawn
+
+
 def _strata(
     dataset: xr.Dataset, cells: NDArray[np.bool_] | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Stratum of every (stage, bin), -1 outside the part, and how often each was drawn.
+    """Stratum of every (group, bin), -1 outside the part, and how often each was drawn.
 
-    The reads far from the decision are sampled as they occur, and are one stratum.
+    The reads that are sampled as they occur are one stratum: those of the outermost bins, far
+    from the decision, unless the dataset says which.
     """
     drawn = dataset["drawn"].values
     inside = np.ones(drawn.shape, dtype=bool) if cells is None else cells
-    last = drawn.shape[1] - 1
     number = np.arange(drawn.size).reshape(drawn.shape) + 1
-    number[:, [0, last]] = 0
+    if "as_they_occur" in dataset:
+        number[:, dataset["as_they_occur"].values] = 0
+    else:
+        number[:, [0, -1]] = 0
     number[~inside] = -1
     present, label = np.unique(number, return_inverse=True)
     label = label.reshape(drawn.shape) - int(present[0] == -1)
@@ -378,4 +412,6 @@ def _strata(
 
 
 def _label(dataset: xr.Dataset, strata: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.asarray(strata[dataset["stage"].values - 1, dataset["bin_of"].values])
+    dim = str(dataset["drawn"].dims[0])
+    group = np.searchsorted(dataset[dim].values, dataset[dim.removesuffix("_of")].values)
+    return np.asarray(strata[group, dataset["bin_of"].values])

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import time
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from nandcosim import __version__
 from nandcosim.audit.amplifier import Amplifier, TripTask, mismatch_of, trip_margins
 from nandcosim.audit.comparison import estimates
 from nandcosim.audit.decisions import STAGES, Decisions, Judgement, Reads
+from nandcosim.audit.session import (
+    check_arguments,
+    describe,
+    one_point,
+    provenance,
+    replay_in_order,
+    shown,
+)
 from nandcosim.audit.strata import allocate
 from nandcosim.audit.strings import Bit, Replay, ReplayTask, replay_all, threshold_knob
 from nandcosim.audit.workers import run_tasks
 from nandcosim.errors import InputError
-from nandcosim.progress import Progress, ProgressCallback, show_progress
-from nandcosim.spice.engine import BACKENDS, BackendName
-from nandcosim.spice.status import Status
-from nandcosim.sweep.provenance import host, versions
+from nandcosim.progress import ProgressCallback
+from nandcosim.spice.engine import BackendName
 from nandcosim.sweep.registry import load_circuit
 from nandcosim.systems.dnova.adapter import load_adapter
 from nandcosim.systems.dnova.config import Config, group_sizes
@@ -46,9 +48,6 @@ FIRST_SAMPLE = 400_000
 
 #: Share of the samples that are drawn as reads occur.
 UNIFORM_SHARE = 0.5
-
-#: Reads a task; a task has one deck, where there are enough reads of it.
-_READS_A_TASK = 24
 
 _AUDIT_STREAM = 0xA0D17
 
@@ -115,8 +114,8 @@ def audit_dnova(
     SimulationError
         If the trip margin of the nominal group cannot be measured.
     """
-    _check(samples, backend, workers)
-    run = _Audit(_point(config), corpus, tables)
+    check_arguments(samples, backend, workers)
+    run = _Audit(one_point(config, "a search", noise="table"), corpus, tables)
     rng = np.random.default_rng(np.random.SeedSequence([seed, _AUDIT_STREAM]))
     first = run.reads.draw(max(FIRST_SAMPLE, 4 * samples), rng)
     bins = np.digitize(run.reads.excess(first), EDGES, right=True)
@@ -127,7 +126,7 @@ def audit_dnova(
     task = {"backend": backend, "time_limit": time_limit}
     amplifiers = run.amplifiers(np.unique(judgement.size).tolist(), workers, task)
     replays = run.replays(decisions, judgement, amplifiers, rng)
-    with _shown(progress) as show:
+    with shown(progress) as show:
         bits = _simulate(replays, run.settings, workers, task, show)
 
     dataset = _dataset(decisions, judgement, replays, bits)
@@ -244,55 +243,14 @@ class _Audit:
     def attributes(self, samples: int, seed: int, backend: str) -> dict[str, Any]:
         """Provenance, in types that netCDF holds."""
         return {
-            "audit": "dnova",
-            "config": self.config.model_dump_json(),
+            **provenance("dnova", self.config, self.table, self.settings),
             "samples": samples,
             "seed": seed,
             "backend": backend,
             "corpus": self.corpus.name,
             "documents": self.corpus.n,
             "queries": self.corpus.nq,
-            "circuit": CIRCUIT,
-            "circuit_settings": json.dumps(self.settings),
-            "tables": json.dumps({CIRCUIT: self.table.digest}),
-            "netlists": str(self.table.dataset.attrs.get("netlists", "{}")),
-            "nandcosim": __version__,
-            "versions": json.dumps(versions()),
-            "host": json.dumps(host()),
-            "made": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-
-
-def _point(config: Config) -> Config:
-    """One configuration, with the table's noise."""
-    chosen: dict[str, Any] = {"noise": "table"}
-    for name, values in config.axes.items():
-        if values != type(config).model_fields[name].default:
-            listed = ", ".join(map(str, values))
-            raise InputError(
-                f"audit: {name} = {listed}, allowed: one value (a search, not a study)"
-            )
-        chosen.setdefault(name, values[-1])
-    return config.model_copy(update=chosen)
-
-
-@contextlib.contextmanager
-def _shown(progress: bool | ProgressCallback | None) -> Iterator[ProgressCallback]:
-    if callable(progress):
-        yield progress
-    elif progress:
-        with show_progress("audit", "reads") as callback:
-            yield callback
-    else:
-        yield lambda state: None
-
-
-def _check(samples: int, backend: str, workers: int | None) -> None:
-    for name, value in (("samples", samples), ("workers", workers)):
-        if value is not None and value < 1:
-            raise InputError(f"audit: {name} = {value}, allowed: 1 or more")
-    if backend not in BACKENDS:
-        raise InputError(f"audit: backend = {backend!r}, allowed: {', '.join(BACKENDS)}")
 
 
 def _choose(
@@ -324,27 +282,23 @@ def _simulate(
     workers: int | None,
     task: dict[str, Any],
     progress: ProgressCallback,
-) -> list[tuple[Bit, Bit]]:
+) -> list[tuple[Bit, ...]]:
     """Both bits of every read, in order."""
-    order = sorted(range(len(replays)), key=lambda i: (replays[i].size, replays[i].first))
-    parts = [order[i : i + _READS_A_TASK] for i in range(0, len(order), _READS_A_TASK)]
-    tasks = [
-        ReplayTask(CIRCUIT, settings, tuple(replays[i] for i in part), **task) for part in parts
-    ]
-    found: dict[int, tuple[Bit, Bit]] = {}
-    failed, start = 0, time.monotonic()
-    for number, bits in run_tasks(replay_all, tasks, workers):
-        found.update(zip(parts[number], bits, strict=True))
-        failed += sum(any(bit.status is not Status.OK for bit in pair) for pair in bits)
-        progress(Progress(len(found), len(replays), failed, time.monotonic() - start))
-    return [found[i] for i in range(len(replays))]
+    return replay_in_order(
+        replay_all,
+        replays,
+        lambda read: (read.size, read.first),
+        lambda part: ReplayTask(CIRCUIT, settings, part, **task),
+        workers,
+        progress,
+    )
 
 
 def _dataset(
     decisions: Decisions,
     judgement: Judgement,
     replays: list[Replay],
-    bits: list[tuple[Bit, Bit]],
+    bits: list[tuple[Bit, ...]],
 ) -> xr.Dataset:
     knobs = list(replays[0].mismatch)
     by_sample = {
@@ -422,10 +376,4 @@ def _describe(dataset: xr.Dataset) -> None:
         "read_sigma_measured": ("level", "read noise, from the amplifier's measured slopes"),
         "read_sigma_table": ("level", "read noise of the table"),
     }
-    for name, (unit, meaning) in told.items():
-        dataset[name].attrs.update(units=unit, long_name=meaning)
-    codes = [int(status) for status in Status]
-    dataset["status"].attrs.update(
-        flag_values=", ".join(map(str, codes)),
-        flag_meanings=" ".join(status.label for status in Status),
-    )
+    describe(dataset, told)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nandcosim.audit.workers import sampled
 from nandcosim.spice.circuit import Circuit
 from nandcosim.spice.engine import BackendName, Engine
 from nandcosim.spice.status import Status
@@ -101,12 +102,12 @@ def threshold_knob(
     return np.where(np.isnan(applied), stored, -margin)
 
 
-def replay_all(task: ReplayTask) -> list[tuple[Bit, Bit]]:
+def replay_all(task: ReplayTask) -> list[tuple[Bit, ...]]:
     """Simulate reads, each with an ideal amplifier and with its own."""
     circuit = load_circuit(task.circuit)
     engine = Engine(task.backend, task.time_limit)
     try:
-        found = []
+        found: list[tuple[Bit, ...]] = []
         for read in task.reads:
             params = string_params(circuit, task.settings, read.first, read.size)
             ideal = _bit(engine, circuit, params, read, {}, task)
@@ -128,8 +129,5 @@ def _bit(
     task: ReplayTask,
 ) -> Bit:
     knobs = {"threshold": read.threshold} | {k: np.array([v]) for k, v in mismatch.items()}
-    outcome = engine.sample(circuit, params, knobs, BIT)
-    if outcome.status is Status.CRASHED and task.backend == "shared":
-        # a library that no longer answers refuses every later run of its process
-        outcome = Engine("process", task.time_limit).sample(circuit, params, knobs, BIT)
+    outcome = sampled(engine, task, circuit, params, knobs, BIT)
     return Bit(outcome.responses["bit"], outcome.status, outcome.reason)

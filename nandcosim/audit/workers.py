@@ -4,17 +4,46 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-__all__ = ["run_tasks"]
+import numpy as np
+
+from nandcosim.spice.circuit import Circuit
+from nandcosim.spice.engine import BackendName, Engine, Outcome
+from nandcosim.spice.status import Status
+
+__all__ = ["run_tasks", "sampled"]
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
+
+
+class _Simulation(Protocol):
+    @property
+    def backend(self) -> BackendName: ...
+    @property
+    def time_limit(self) -> float: ...
+
+
+def sampled(
+    engine: Engine,
+    task: _Simulation,
+    circuit: Circuit,
+    params: Any,
+    knobs: Mapping[str, np.ndarray],
+    wanted: frozenset[str],
+) -> Outcome:
+    """Simulate one sample; one that kills the library is run again in a process of its own."""
+    outcome = engine.sample(circuit, params, knobs, wanted)
+    if outcome.status is Status.CRASHED and task.backend == "shared":
+        # a library that no longer answers refuses every later run of its process
+        outcome = Engine("process", task.time_limit).sample(circuit, params, knobs, wanted)
+    return outcome
 
 
 def run_tasks(

@@ -13,6 +13,7 @@ from nandcosim.errors import InputError
 from nandcosim.report.dnova import dnova_sections
 from nandcosim.report.nvllm import nvllm_sections
 from nandcosim.report.page import Picture, Section, as_svg, write_page
+from nandcosim.report.quality import quality_sections
 from nandcosim.report.samples import draw_samples
 from nandcosim.tables import CalibrationTable, open_table
 from nandcosim.tables.plotting import draw
@@ -21,6 +22,7 @@ __all__ = ["report"]
 
 TITLES = {
     "dnova": "From an ngspice string to the recall of a retrieval accelerator",
+    "nvllm-quality": "Bit errors of flash in a language model",
     "nvllm": "From an ngspice page read to the tokens of a language model in flash",
 }
 
@@ -155,6 +157,7 @@ def _decoded(dataset: xr.Dataset, name: str) -> Any:
 _EVALUATIONS: dict[str, Callable[[str, xr.Dataset], list[Section]]] = {
     "dnova": dnova_sections,
     "nvllm": nvllm_sections,
+    "nvllm-quality": quality_sections,
 }
 
 #: Section kinds in the order of the page, and the attribute that marks a file of that kind.

@@ -132,7 +132,7 @@ def test_rows_and_sections_have_every_point(tables: Any) -> None:
     aif = next(row for row in rows if row["system"] == "aif")
     assert aif["end_to_end"] is None
     sections = nvllm_sections("nvllm.nc", found)
-    assert [section.title for section in sections][0] == "Throughput of NVLLM"
+    assert sections[0].title == "Throughput of NVLLM"
     assert len(sections[0].rows) == 4
     assert {row["parameter"] for row in sections[-1].rows} == set(Config.model_fields)
 

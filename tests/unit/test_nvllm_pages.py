@@ -112,6 +112,6 @@ def test_wrong_input_is_refused() -> None:
         store(np.zeros(4), layout(SMALL))
     stored = store(weights(100), layout(SMALL))
     with pytest.raises(InputError, match="found none for middle, upper"):
-        read(stored, page_error_rates(HardwareFields()), 1)
+        read(stored, page_error_rates(HardwareFields(cell_bits=1)), 1)
     with pytest.raises(InputError, match="found dims"):
         read(stored, page_error_rates(HardwareFields(rber=(1e-4, 1e-3))), 1)

@@ -37,7 +37,7 @@ def test_a_given_rate_needs_no_tables() -> None:
     assert rates.sel(cell_bits=1).notnull().sum("page").values.tolist() == [1, 1]
     mean = raw_bit_error_rate(config)
     assert (mean == mean["rber"]).all()
-    assert page_error_rates(ErrorFields())["page"].values.tolist() == ["lower"]
+    assert page_error_rates(ErrorFields(cell_bits=1))["page"].values.tolist() == ["lower"]
 
 
 def test_tabulated_rates_are_the_tables(tables) -> None:
@@ -58,7 +58,8 @@ def test_tabulated_rates_are_the_tables(tables) -> None:
 
 def test_between_tabulated_sigmas_the_rate_is_that_of_the_decision(tables) -> None:
     sigma = 0.106
-    rate = float(raw_bit_error_rate(ErrorFields(rber_source="table", sigma=sigma), tables))
+    config = ErrorFields(rber_source="table", cell_bits=1, sigma=sigma)
+    rate = float(raw_bit_error_rate(config, tables))
     decision = tables["page_read"].dataset.sel(bits=1)
     place, spread = float(decision["pass_location"]), float(decision["pass_spread"])
     tails = norm.sf((0.5 + np.array([place, -place])) / np.hypot(sigma, spread))
@@ -153,7 +154,9 @@ def test_fewer_bits_take_the_time_and_charge_of_their_senses(tables) -> None:
 
 
 def test_a_source_may_be_an_axis(tables) -> None:
-    config = HardwareFields(page_time=("stated", "table"), array_energy=("stated", "table"))
+    config = HardwareFields(
+        page_time=("stated", "table"), array_energy=("stated", "table"), cell_bits=1
+    )
     cost = page_cost(config, tables)
     assert cost["read_time"].values == pytest.approx([5.12e-6, 27e-6])
     assert cost["bit_energy"].sel(array_energy="stated") == 2.25e-12

@@ -18,7 +18,7 @@ from nandcosim.systems.nvllm.stored_model import quantised
 __all__ = ["consecutive_errors", "engine_rate", "model_quality"]
 
 _RATES = (1e-6, 1e-5, 1e-4, 1e-3)
-_TOKENS, _WINDOW = 2048, 512
+_TOKENS, _WINDOW = 1024, 256
 
 
 def consecutive_errors() -> dict[str, Finding]:

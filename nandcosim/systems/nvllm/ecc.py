@@ -201,14 +201,18 @@ class Code:
         """
         faulty = np.flatnonzero(~self.check(data, parity))
         fixed = Corrected(np.array(data), parity & self._stored, np.zeros(len(data), np.int8))
+        # bchlib never lets go of what it is given, so it gets the same two buffers every time
+        word, check = bytearray(self.segment_bytes), bytearray(self.parity_bytes)
+        codec = _codec(self.t, self.m) if faulty.size else None
         for i in faulty:
-            word, check = fixed.data[i], fixed.parity[i]  # views: corrected in place
-            codec = _codec(self.t, self.m)
+            word[:], check[:] = fixed.data[i].tobytes(), fixed.parity[i].tobytes()
             if codec.decode(data=word, recv_ecc=check) < 0:
                 fixed.verdict[i] = DETECTED
-            else:
-                codec.correct(word, check)
-                fixed.verdict[i] = CORRECTED
+                continue
+            codec.correct(word, check)
+            fixed.verdict[i] = CORRECTED
+            fixed.data[i] = np.frombuffer(word, np.uint8)
+            fixed.parity[i] = np.frombuffer(check, np.uint8)
         return fixed
 
     @property

@@ -23,6 +23,11 @@ __all__ = [
 NotNegative = Annotated[float, Field(ge=0.0)]
 Bits = Annotated[int, Field(ge=1, le=4)]
 Spread = Annotated[float, Field(ge=0.0, le=5.0)]
+Registers = Annotated[int, Field(ge=1, le=2)]
+Rate = Annotated[float, Field(ge=0.0, le=0.5)]
+Shift = Annotated[float, Field(ge=-4.0, le=4.0)]
+Temperature = Annotated[float, Field(ge=-55.0, le=150.0)]
+Correctable = Annotated[int, Field(ge=1, le=16)]
 Source = Literal["stated", "table"]
 RateSource = Literal["given", "table", "aged"]
 CodeName = Literal["bch", "hamming", "none"]
@@ -54,7 +59,7 @@ class FlashFields(SystemConfig):
     read_time: Positive | tuple[Positive, ...] = setting(
         5.12e-6, unit="s", meaning="page read, with page_time=stated", origin="stated: section 4.1"
     )
-    page_buffers: Annotated[int, Field(ge=1, le=2)] | tuple[int, ...] = setting(
+    page_buffers: Registers | tuple[Registers, ...] = setting(
         2, unit="1", meaning="page registers of a plane; 2: it reads while the last page drains",
         origin="stated: section 3.4, prefetch into the cluster FIFOs; that it takes a second "
         "register is assumed",
@@ -82,13 +87,13 @@ class ErrorFields(SystemConfig):
         "of thresholds with sigma and shift (table), or with retention and cycles (aged)",
         origin="measured: table page_read, with table and aged",
     )  # fmt: skip
-    rber: Annotated[float, Field(ge=0.0, le=0.5)] | tuple[float, ...] = setting(
+    rber: Rate | tuple[Rate, ...] = setting(
         1e-4, unit="1", meaning="raw bit error rate, with rber_source=given",
         origin="assumed: not stated; the highest at which two faulty segments in a row are rare",
     )  # fmt: skip
     cell_bits: Bits | tuple[Bits, ...] = setting(
-        1, unit="1", meaning="bits a cell, for the tables",
-        origin="assumed: not stated; 5.12 us has room for one sense",
+        3, unit="1", meaning="bits a cell, for the tables and the layout of pages",
+        origin="assumed: section 3.1 speaks of MLC and TLC cells, 5.12 us has room for one sense",
     )  # fmt: skip
     coding: Coding | tuple[Coding, ...] = setting(
         "balanced", unit="", meaning="Gray code of the pages", origin="assumed: not stated"
@@ -97,7 +102,7 @@ class ErrorFields(SystemConfig):
         0.2, unit="level", meaning="spread of every threshold, with rber_source=table",
         origin="sourced: D-NOVA section 6.4, nominal QLC condition; cells of fewer bits have less",
     )  # fmt: skip
-    shift: Annotated[float, Field(ge=-4.0, le=4.0)] | tuple[float, ...] = setting(
+    shift: Shift | tuple[Shift, ...] = setting(
         0.0, unit="level", meaning="mean shift of the top level by retention, others in proportion",
         origin="assumed: fresh",
     )  # fmt: skip
@@ -109,7 +114,7 @@ class ErrorFields(SystemConfig):
         NOMINAL["cycles"], unit="1", meaning="program/erase cycles, with rber_source=aged",
         origin="assumed: nominal condition of the threshold model",
     )  # fmt: skip
-    storage_temperature: float | tuple[float, ...] = setting(
+    storage_temperature: Temperature | tuple[Temperature, ...] = setting(
         NOMINAL["storage_temperature"], unit="degC",
         meaning="temperature since programming, with rber_source=aged",
         origin="sourced: JESD218, 40 degC without power",
@@ -137,7 +142,7 @@ class EngineFields(SystemConfig):
         "bch", unit="", meaning="error-correcting code of a segment, L(n, d)",
         origin="assumed: not stated",
     )  # fmt: skip
-    correctable: Annotated[int, Field(ge=1, le=16)] | tuple[int, ...] = setting(
+    correctable: Correctable | tuple[Correctable, ...] = setting(
         4, unit="1", meaning="bits that the BCH code corrects (t)",
         origin="assumed: not stated; L(292, 256) exactly fits what a cluster supplies",
     )  # fmt: skip

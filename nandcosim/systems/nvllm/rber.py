@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Limit", "bit_energy", "flipped_bits", "page_cost", "page_error_rates", "raw_bit_error_rate",
-    "read_time",
+    "read_time", "stored_levels",
 ]  # fmt: skip
 
 #: The value, or one end of its 95 % interval.
@@ -72,6 +72,8 @@ def page_error_rates(
     for name, levels in (("table", _given_levels), ("aged", _aged_levels)):
         if (source == name).any():
             table = _table(tables, "page_read", f"rber_source = {name}")
+            if name == "table":
+                _check_range(config, table)
             found = _modelled(config, table, limit, levels)
             rate = found if (source == name).all() else rate.where(source != name, found)
     rate.attrs = {"units": "1", "long_name": "raw bit error rate"}
@@ -101,7 +103,7 @@ def raw_bit_error_rate(
     return page_error_rates(config, tables, limit).mean("page", keep_attrs=True)
 
 
-_Levels = Callable[[ErrorFields, "CalibrationTable", int], tuple[xr.DataArray, xr.DataArray]]
+_Levels = Callable[[ErrorFields, int], tuple[xr.DataArray, xr.DataArray]]
 
 
 def _modelled(
@@ -113,7 +115,7 @@ def _modelled(
 
     def of_cell(count: int, coding: Coding) -> xr.DataArray:
         place, width = _decision(table, count, limit)
-        shift, sigma = levels(config, table, count)
+        shift, sigma = levels(config, count)
         rate = bit_error_rate(
             count,
             shift,
@@ -130,23 +132,33 @@ def _modelled(
     return _chosen(config, of_cell)
 
 
-def _given_levels(
-    config: ErrorFields, table: CalibrationTable, bits: int
-) -> tuple[xr.DataArray, xr.DataArray]:
-    """Shift and spread of every level, in level spacings, by `shift` and `sigma`."""
-    fields: dict[str, Any] = {
-        name: config.array(name) for name in ("coding", "sigma", "shift", "retry")
-    }
-    table.lookup("bit_error_rate", bits=bits, page="lower", **fields)  # refuses what is unknown
+def stored_levels(config: ErrorFields, bits: int) -> tuple[xr.DataArray, xr.DataArray]:
+    """Shift and standard deviation of every level in level spacings, by `rber_source`.
+
+    Parameters
+    ----------
+    config : ErrorFields
+        ``aged``: as `threshold.level_distributions` has them after `retention` and
+        `cycles`; else `sigma` for all levels, the top one moved by `shift` and the others
+        in proportion. `rber_source` is no axis.
+    bits : int
+        Of a cell.
+
+    Returns
+    -------
+    tuple of DataArray
+        Over ``level`` and the axes of the configuration.
+    """
+    return (_aged_levels if config.rber_source == "aged" else _given_levels)(config, bits)
+
+
+def _given_levels(config: ErrorFields, bits: int) -> tuple[xr.DataArray, xr.DataArray]:
     level = xr.DataArray(np.arange(2**bits), dims="level")
     place = level.assign_coords(level=level) / (2**bits - 1)
-    return fields["shift"] * place, fields["sigma"]
+    return config.array("shift") * place, config.array("sigma") * xr.ones_like(place)
 
 
-def _aged_levels(
-    config: ErrorFields, _table: CalibrationTable, bits: int
-) -> tuple[xr.DataArray, xr.DataArray]:
-    """The same, by the model of the thresholds."""
+def _aged_levels(config: ErrorFields, bits: int) -> tuple[xr.DataArray, xr.DataArray]:
     found = level_distributions(
         bits,
         retention=config.array("retention"),
@@ -154,6 +166,14 @@ def _aged_levels(
         storage_temperature=config.array("storage_temperature"),
     )
     return found["mean_shift"], found["sigma"]
+
+
+def _check_range(config: ErrorFields, table: CalibrationTable) -> None:
+    """Refuse what the table does not know of `sigma`, `shift` and the others."""
+    fields: dict[str, Any] = {
+        name: config.array(name) for name in ("coding", "sigma", "shift", "retry")
+    }
+    table.lookup("bit_error_rate", bits=config.array("cell_bits"), page="lower", **fields)
 
 
 def _decision(
