@@ -3,8 +3,10 @@
 ::
 
     python docs/img/nvllm_figures.py [speed] [latency] [context] [cells] [energy] [engine] [claims]
+    python -m nandcosim.systems.nvllm.quality_study --out quality.nc
+    python docs/img/nvllm_figures.py quality
 
-makes the parts named, or all: pictures ``docs/img/nvllm_*.png``, and the tables between the
+makes the parts named, or all but ``quality``: pictures ``docs/img/nvllm_*.png``, and the tables between the
 markers ``<!-- NAME -->`` and ``<!-- /NAME -->`` of the page. The tables are those that ship.
 """
 
@@ -17,6 +19,7 @@ import xarray as xr
 from pages import IMAGES, claim_rows, fill, markdown, run_parts
 
 from nandcosim.report.inference import draw_context, draw_energy, draw_throughput, speed_table
+from nandcosim.report.quality import draw_quality
 from nandcosim.report.style import COLOURS, figure, save
 from nandcosim.systems import nvllm
 from nandcosim.systems.nvllm.engine import EngineConfig, sweep
@@ -125,6 +128,11 @@ def engine() -> None:
     save(fig, IMAGES / "nvllm_engine.png")
 
 
+def quality() -> None:
+    """Perplexity and accuracy against the raw bit error rate (Fig. 4(a)), of a study's file."""
+    save(draw_quality(xr.load_dataset("quality.nc", engine="h5netcdf")), IMAGES / "nvllm_quality.png")
+
+
 def claims() -> None:
     """Every claim with its verdict."""
     fill(PAGE, "claims", markdown(claim_rows("nvllm")))
@@ -137,4 +145,4 @@ def _own(point: xr.Dataset) -> float:
 PARTS = {part.__name__: part for part in (speed, latency, context, cells, energy, engine, claims)}
 
 if __name__ == "__main__":
-    run_parts(PARTS)
+    run_parts(PARTS, apart={"quality": quality})
