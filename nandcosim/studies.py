@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import ParamSpec
@@ -24,6 +25,9 @@ def one_line_errors(main: Callable[P, None]) -> Callable[P, int]:
         except NandcosimError as error:
             print(f"error: {error}", file=sys.stderr)
             return error.exit_code
+        except BrokenPipeError:  # of `| head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
         return 0
 
     return run

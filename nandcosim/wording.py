@@ -39,6 +39,9 @@ def readable(message: str) -> str:
 
 def first_mistake(error: ValidationError) -> tuple[str, Any, str]:
     """Field ("" for a rule over several), what was found, and a readable message."""
-    first = error.errors(include_url=False)[0]
+    found = error.errors(include_url=False)
+    # Of a value that may be of several kinds, what is wrong deepest inside it says most.
+    same = [each for each in found if each["loc"][:1] == found[0]["loc"][:1]]
+    first = max(same, key=lambda each: len(each["loc"]))
     name = str(first["loc"][0]) if first["loc"] else ""
     return name, first["input"], readable(str(first["msg"]))

@@ -36,7 +36,7 @@ def changed(dataset: xr.Dataset, plain: SystemConfig) -> str:
     timed = json.loads(dataset.attrs.get("timed", "{}"))
     found = json.loads(dataset.attrs["config"])
     shown = [
-        f"{name} = {_listed(value)}"
+        f"{name} = {_listed(value, plain.unit_of(name))}"
         for name, value in found.items()
         if value != usual.get(name) and name not in timed
     ]
@@ -54,8 +54,7 @@ def parameters(dataset: xr.Dataset, kind: type[SystemConfig]) -> Section:
             rows.append(
                 {
                     "parameter": name,
-                    "value": _listed(found[name]),
-                    "unit": str(extra["unit"]).removeprefix("1"),
+                    "value": _listed(found[name], kind.unit_of(name)),
                     "meaning": str(field.description),
                     "origin": "measured: in this run" if name in timed else str(extra["origin"]),
                 }
@@ -67,6 +66,7 @@ def parameters(dataset: xr.Dataset, kind: type[SystemConfig]) -> Section:
     return Section("Every parameter", text, rows=rows)
 
 
-def _listed(value: Any) -> str:
+def _listed(value: Any, unit: str) -> str:
+    """Values with their unit, by engineering prefix where that unit has one."""
     values = value if isinstance(value, list) else [value]
-    return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
+    return ", ".join(str(v) if isinstance(v, (str, bool)) else quantity(v, unit) for v in values)

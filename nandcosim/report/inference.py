@@ -44,7 +44,7 @@ _OWN = ("system", "stage", "unit", "path", "phase", "module")
 _RIVALS = [*COLOURS[1:5], COLOURS[6], "#999999"]
 
 #: Bars of NVLLM's configurations at most; more do not fit.
-_MOST = 12
+_MOST = 24
 
 
 def inference_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:

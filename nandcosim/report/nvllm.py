@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import xarray as xr
 
 from nandcosim.report.configuration import MOST_ROWS, changed, first_rows, parameters, span
@@ -79,7 +78,8 @@ def _time(name: str, dataset: xr.Dataset) -> Section:
         pictures.append(
             Picture(
                 as_svg(draw_context(dataset), f"{name}context"),
-                "Time of a token as the context grows; dashed: the NPU computes all projections"
+                "Time of a token as the context grows; dashed: the NPU computes all projections. "
+                "Algorithm 2 rounds up, so that it may more than make up for the growth"
                 f"{cut_at(dataset, ('model', 'context'))}.",
             )
         )
@@ -130,18 +130,6 @@ def _unfit(dataset: xr.Dataset) -> str:
 
 
 def _tables(dataset: xr.Dataset) -> str:
-    """Digests of the tables that the configuration asks for."""
-    config = json.loads(dataset.attrs["config"])
+    """Digests of the tables that figures come from."""
     digests = json.loads(dataset.attrs["tables"])
-    asked = {
-        "page_read": ("rber_source",),
-        "page_read_cost": ("page_time", "array_energy"),
-        "wordline": ("array_energy",),
-    }
-    stated = {"given", "stated"}
-    used = [
-        table
-        for table, fields in asked.items()
-        if any(set(np.atleast_1d(config[field])) - stated for field in fields)
-    ]
-    return ", ".join(f"{name} {digests[name][:16]}" for name in used) or "none"
+    return ", ".join(f"{name} {digest[:16]}" for name, digest in digests.items()) or "none"

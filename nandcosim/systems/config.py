@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -63,7 +64,7 @@ class SystemConfig(BaseModel):
             return value
         if not value:
             raise ValueError("an axis needs at least one value")
-        if len(set(value)) < len(value):
+        if any(each in value[:n] for n, each in enumerate(value)):
             raise ValueError("an axis has a value twice")
         return tuple(value)
 
@@ -99,6 +100,13 @@ class SystemConfig(BaseModel):
         return xr.DataArray(value, attrs=attrs)
 
     @classmethod
+    def unit_of(cls, name: str) -> str:
+        """Unit of a field, empty for text."""
+        extra = cls.model_fields[name].json_schema_extra
+        assert isinstance(extra, dict)
+        return str(extra["unit"])
+
+    @classmethod
     def from_settings(cls, settings: Mapping[str, Any], where: str) -> Self:
         """Build from what a person wrote: ``{"alpha": "1,2,3"}`` or values of a TOML file.
 
@@ -124,7 +132,9 @@ class SystemConfig(BaseModel):
         return made
 
     @classmethod
-    def from_toml(cls, path: Path, settings: Mapping[str, Any] | None = None) -> Self:
+    def from_toml(
+        cls, path: str | os.PathLike[str], settings: Mapping[str, Any] | None = None
+    ) -> Self:
         """Build from a TOML file, overridden by `settings`.
 
         Raises
@@ -133,7 +143,7 @@ class SystemConfig(BaseModel):
             If the file is not there, no TOML, or a value is wrong.
         """
         try:
-            document = tomllib.loads(path.read_text())
+            document = tomllib.loads(Path(path).read_text())
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -148,9 +158,7 @@ class SystemConfig(BaseModel):
             found = [part.strip() for part in found.split(",")]
         if isinstance(found, list):
             return [cls._parsed(name, part, where) for part in found]
-        extra = cls.model_fields[name].json_schema_extra
-        assert isinstance(extra, dict)
-        unit = str(extra["unit"])
+        unit = cls.unit_of(name)
         if unit == "" or isinstance(found, bool):
             return str(found)
         number = to_unit(found, unit, f"{where}: {name}")

@@ -219,22 +219,27 @@ def open_table(path: str | os.PathLike[str]) -> CalibrationTable:
 class Tables(Mapping[str, CalibrationTable]):
     """Tables by name; asking for one that is not there raises `InputError`."""
 
-    def __init__(self, tables: Mapping[str, CalibrationTable], where: str = "tables") -> None:
-        self._tables = dict(tables)
+    def __init__(
+        self, tables: Mapping[str, CalibrationTable | Path], where: str = "tables"
+    ) -> None:
+        self._tables = dict(tables)  # a path is opened when it is first asked for
         self._where = where
 
     def __getitem__(self, name: str) -> CalibrationTable:
         if name not in self._tables:
             known = ", ".join(self._tables) or "none"
             raise InputError(f"{self._where}: found no table {name!r}, there are: {known}")
-        return self._tables[name]
+        held = self._tables[name]
+        table = open_table(held) if isinstance(held, Path) else held
+        self._tables[name] = table
+        return table
 
     def __contains__(self, name: object) -> bool:
         return name in self._tables
 
     def get(self, name: str, default: Any = None) -> Any:
         """The table, or `default` where there is none."""
-        return self._tables.get(name, default)
+        return self[name] if name in self else default  # noqa: SIM401 - this is what get is
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tables)
@@ -248,7 +253,7 @@ class Tables(Mapping[str, CalibrationTable]):
     def perturbed(self, rng: np.random.Generator | int) -> Tables:
         """All tables redrawn; see `CalibrationTable.perturbed`."""
         rng = np.random.default_rng(rng)  # one for all of them
-        return Tables({k: t.perturbed(rng) for k, t in self._tables.items()}, self._where)
+        return Tables({name: self[name].perturbed(rng) for name in self}, self._where)
 
 
 def load_tables(folder: str | os.PathLike[str] | None = None) -> Tables:
@@ -262,7 +267,8 @@ def load_tables(folder: str | os.PathLike[str] | None = None) -> Tables:
     Returns
     -------
     Tables
-        By the file's name without ``.nc``.
+        By the file's name without ``.nc``. Those of the package are opened when they are
+        first asked for.
 
     Raises
     ------
@@ -273,6 +279,8 @@ def load_tables(folder: str | os.PathLike[str] | None = None) -> Tables:
     paths = sorted(where.glob("*.nc"))
     if not paths:
         raise InputError(f"{where}: no tables here, expected *.nc as 'nandcosim fit' writes them")
+    if folder is None:
+        return Tables({path.stem: path for path in paths}, str(where))
     return Tables({path.stem: open_table(path) for path in paths}, str(where))
 
 

@@ -9,7 +9,7 @@ import xarray as xr
 from nandcosim.systems.nvllm import Config, evaluate
 from nandcosim.tables import load_tables
 
-__all__ = ["CLUSTERS", "OPT", "evaluated", "extent", "span"]
+__all__ = ["CLUSTERS", "OPT", "evaluated"]
 
 #: Table 3: NVLLM, NVLLM-12C, NVLLM-16C.
 CLUSTERS = (8, 12, 16)
@@ -21,14 +21,3 @@ OPT = ("opt-1.3b", "opt-2.7b", "opt-6.7b", "opt-13b", "opt-30b")
 def evaluated(**settings: Any) -> xr.Dataset:
     """`nandcosim.systems.nvllm.evaluate` of the defaults (NVLLM-16C, LLaMA2-7B) but `settings`."""
     return evaluate(Config(**settings), load_tables())
-
-
-def extent(values: xr.DataArray) -> tuple[float, float]:
-    """Smallest and largest."""
-    return float(values.min()), float(values.max())
-
-
-def span(values: xr.DataArray) -> str:
-    """``1.2 to 3.4``, or one value."""
-    first, last = (f"{each:.3g}" for each in extent(values))
-    return first if first == last else f"{first} to {last}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nandcosim.claims.claim import Finding
-from nandcosim.claims.nvllm.configurations import CLUSTERS, OPT, evaluated, extent, span
+from nandcosim.claims.nvllm.configurations import CLUSTERS, OPT, evaluated
+from nandcosim.claims.spans import extent, span
 from nandcosim.systems.nvllm import Config
 from nandcosim.systems.nvllm.models import shapes
 from nandcosim.systems.nvllm.silicon import SiliconFields, cmos_share, monolithic_ecc

@@ -6,7 +6,8 @@ import numpy as np
 import xarray as xr
 
 from nandcosim.claims.claim import Finding
-from nandcosim.claims.nvllm.configurations import CLUSTERS, evaluated, extent, span
+from nandcosim.claims.nvllm.configurations import CLUSTERS, evaluated
+from nandcosim.claims.spans import extent, span
 
 __all__ = ["latency", "prefill_shares"]
 

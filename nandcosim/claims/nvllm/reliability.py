@@ -5,7 +5,7 @@ from __future__ import annotations
 import xarray as xr
 
 from nandcosim.claims.claim import Finding
-from nandcosim.claims.nvllm.configurations import extent
+from nandcosim.claims.spans import extent
 from nandcosim.systems.nvllm import load_model
 from nandcosim.systems.nvllm.ecc import code_sizes, segment_error_rate
 from nandcosim.systems.nvllm.engine import EngineConfig, sweep

@@ -5,7 +5,8 @@ from __future__ import annotations
 import xarray as xr
 
 from nandcosim.claims.claim import Finding
-from nandcosim.claims.nvllm.configurations import CLUSTERS, OPT, evaluated, extent, span
+from nandcosim.claims.nvllm.configurations import CLUSTERS, OPT, evaluated
+from nandcosim.claims.spans import extent, span
 from nandcosim.systems.nvllm import Config
 from nandcosim.systems.nvllm.ssd_like import published_speeds
 

@@ -203,8 +203,8 @@ class Code:
         fixed = Corrected(np.array(data), parity & self._stored, np.zeros(len(data), np.int8))
         # bchlib never lets go of what it is given, so it gets the same two buffers every time
         word, check = bytearray(self.segment_bytes), bytearray(self.parity_bytes)
-        codec = _codec(self.t, self.m) if faulty.size else None
         for i in faulty:
+            codec = _codec(self.t, self.m)  # made once; not at all where nothing is faulty
             word[:], check[:] = fixed.data[i].tobytes(), fixed.parity[i].tobytes()
             if codec.decode(data=word, recv_ecc=check) < 0:
                 fixed.verdict[i] = DETECTED

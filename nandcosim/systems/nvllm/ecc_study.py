@@ -91,8 +91,9 @@ def pages(tables: Tables) -> Iterator[str]:
     for bits in (1, 2, 3, 4):
         for coding in CODINGS if bits > 2 else CODINGS[-1:]:  # up to two bits they are one
             config = HardwareFields(
-                page_time="table", rber_source="table", cell_bits=bits, coding=coding
-            )
+                page_time="table", array_energy="table", rber_source="table", cell_bits=bits,
+                coding=coding,
+            )  # fmt: skip
             cost = page_cost(config, tables)
             energy, low, high = (
                 1e12 * float(cost[f"bit_energy{e}"]) for e in ("", "_low", "_high")

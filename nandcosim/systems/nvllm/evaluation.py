@@ -13,7 +13,7 @@ import xarray as xr
 from nandcosim import __version__
 from nandcosim.systems.arrays import described, maximum
 from nandcosim.systems.nvllm import energy
-from nandcosim.systems.nvllm.baselines import baselines
+from nandcosim.systems.nvllm.baselines import NOT_MODELLED, baselines
 from nandcosim.systems.nvllm.config import Config
 from nandcosim.systems.nvllm.ecc import code_sizes, segment_error_rate, uncorrectable_rate
 from nandcosim.systems.nvllm.engine import EngineConfig, sweep
@@ -66,7 +66,7 @@ def evaluate(
           ``array_bandwidth`` (B/s), ``operations`` (1/s);
         - ``flash``, ``dram``, ``flash_capacity``, ``dram_capacity`` (B) and ``fits``, at the
           largest of `context` and `prompt` + `output`;
-        - ``area`` (mm^2), ``power`` (W) by ``unit`` and ``module``.
+        - ``area`` (mm^2), ``power`` (W) by ``unit`` and ``module``; ``parameters``.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def evaluate(
         With `engine_segments`, if Numba is not installed.
     """
     config = config or Config()
-    given = dict(tables or {})
+    given = tables if tables is not None else {}
     model = shapes(config.model)
     context, prompt, output = (config.array(name) for name in ("context", "prompt", "output"))
     found = _reading(config, given)
@@ -99,6 +99,7 @@ def evaluate(
     if config.engine_segments:
         found["utilisation_simulated"] = _simulated(config, found)
     parts = {
+        "parameters": model["parameters"],
         "token_time": token["time"],
         "token_time_unscheduled": decode(_unscheduled(config), model, context, used)["time"],
         "busy": token["busy"],
@@ -120,17 +121,31 @@ def evaluate(
         join="exact",
         combine_attrs="drop",
     )
-    result = described(result, _TEXTS)
+    result = described(result.transpose(*config.axes, ..., missing_dims="ignore"), _TEXTS)
     result.attrs = {
         "system": "nvllm",
         "config": config.model_dump_json(),
         "nandcosim": __version__,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
-        "parameters": np.atleast_1d(model["parameters"].values),
-        "not_modelled": json.dumps(rivals.attrs.get("not_modelled", {})),
-        "tables": json.dumps({name: table.digest for name, table in given.items()}),
+        "not_modelled": json.dumps(NOT_MODELLED),
+        "tables": json.dumps({name: given[name].digest for name in _asked(config)}),
     }
     return result
+
+
+def _asked(config: Config) -> list[str]:
+    """Tables that the configuration takes figures from."""
+    fields = {
+        "page_read": ("rber_source",),
+        "page_read_cost": ("page_time", "array_energy"),
+        "wordline": ("array_energy",),
+    }
+    stated = {"given", "stated"}
+    return [
+        table
+        for table, names in fields.items()
+        if any(set(np.atleast_1d(getattr(config, name))) - stated for name in names)
+    ]
 
 
 def _reading(config: Config, tables: Mapping[str, CalibrationTable]) -> xr.Dataset:
@@ -200,6 +215,7 @@ _TEXTS = {
     "end_to_end": ("s", "prefill of the prompt and decode of the output"),
     "prefill_share": ("1", "share of prefill in the end-to-end latency"),
     "energy": ("J", "data movement of a decoded token"),
+    "parameters": ("1", "parameters of the model"),
     "token_time": ("s", "time of a decoded token"),
     "token_time_unscheduled": ("s", "time of a decoded token, projections on the NPU"),
     "busy": ("s", "time in which a unit works for a decoded token"),

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from nandcosim.systems.nand import Count
 
-__all__ = ["FAMILIES", "Family"]
+__all__ = ["FAMILIES", "AttentionBias", "Family", "Gated"]
 
 
 class Family(BaseModel):
@@ -94,7 +94,7 @@ class _Opt(Family):
         return (2 * norms + positions) * hidden + biases
 
 
-class _Gated(Family):
+class Gated(Family):
     """Root-mean-square norms of one vector, rotary positions, gated FFN."""
 
     ffn_matrices: ClassVar[int] = 3
@@ -140,7 +140,9 @@ class _Gated(Family):
         return (self.num_attention_heads + 2 * self.kv_heads) * self.head_width
 
 
-class _AttentionBias(_Gated):
+class AttentionBias(Gated):
+    """Biases of all four attention matrices, or none."""
+
     attention_bias: bool = False
 
     @property
@@ -148,7 +150,7 @@ class _AttentionBias(_Gated):
         return (self._qkv_width + self.hidden_size) * self.attention_bias
 
 
-class _Llama(_AttentionBias):
+class _Llama(AttentionBias):
     mlp_bias: bool = False
 
     @property
@@ -157,11 +159,11 @@ class _Llama(_AttentionBias):
         return super().biases + of_ffn
 
 
-class _Mistral(_Gated):
+class _Mistral(Gated):
     num_key_value_heads: Count | None = 8
 
 
-class _Qwen2(_Gated):
+class _Qwen2(Gated):
     num_key_value_heads: Count | None = 32
 
     @property
@@ -169,13 +171,13 @@ class _Qwen2(_Gated):
         return self._qkv_width  # the output projection has none
 
 
-class _Qwen3(_AttentionBias):
+class _Qwen3(AttentionBias):
     head_norms: ClassVar[int] = 2
     num_key_value_heads: Count | None = 32
     head_dim: Count = 128
 
 
-class _Gemma(_AttentionBias):
+class _Gemma(AttentionBias):
     num_key_value_heads: Count = 16
     head_dim: Count = 256
     tie_word_embeddings: bool = True

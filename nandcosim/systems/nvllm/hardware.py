@@ -131,7 +131,7 @@ class EngineFields(SystemConfig):
         350e6, unit="Hz", meaning="clock of the flash logic", origin="stated: section 4.3"
     )
     segment_bytes: Count | tuple[Count, ...] = setting(
-        32, unit="B", meaning="weights of a segment (d), one an engine and cycle",
+        32, unit="B", meaning="weights of a segment (d), one an engine and cycle, NPU too",
         origin="derived: 307 and 486 GOPS of section 4.3 at 350 and 500 MHz give 64 operations",
     )  # fmt: skip
     lanes: Count | tuple[Count, ...] = setting(

@@ -6,9 +6,7 @@ family in `families`.
 
 from __future__ import annotations
 
-import json
 import tomllib
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -17,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import xarray as xr
-from pydantic import ValidationError
 
 from nandcosim.errors import InputError
+from nandcosim.systems.nvllm import config_json
 from nandcosim.systems.nvllm.families import FAMILIES
-from nandcosim.wording import first_mistake, unknown_value
 
 __all__ = ["ModelShape", "load_model", "model_names", "shapes"]
 
@@ -130,14 +127,8 @@ def load_model(name: str | Path) -> ModelShape:
     InputError
         If the name is unknown, the file cannot be read, or its model is not covered.
     """
-    known = _published()
-    if name in known:
-        return _shape(known[str(name)], str(name), str(name))
-    path = Path(name)
-    if not path.exists() and path.name == str(name) and path.suffix != ".json":
-        raise InputError(f"model: {unknown_value(str(name), known)}, or a path to a config.json")
-    file = path / "config.json" if path.is_dir() else path
-    return _shape(_document(file), str(name), str(file))
+    document, where = config_json.find(name, _published())
+    return _shape(document, str(name), where)
 
 
 def shapes(names: str | tuple[str, ...]) -> xr.Dataset:
@@ -159,17 +150,7 @@ def shapes(names: str | tuple[str, ...]) -> xr.Dataset:
     InputError
         As `load_model`, or if a name is given twice.
     """
-    if isinstance(names, str):
-        return shapes((names,)).squeeze("model")
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise InputError(f"model: {twice[0]!r} is given twice")
-    models = [load_model(name) for name in names]
-    found = xr.Dataset(coords={"model": list(names)})
-    for size, meaning in _SIZES.items():
-        values = [float(getattr(model, size)) for model in models]
-        found[size] = ("model", values, {"units": "1", "long_name": meaning})
-    return found
+    return config_json.along_model(names, load_model, _SIZES)
 
 
 @cache
@@ -178,32 +159,9 @@ def _published() -> Mapping[str, Mapping[str, Any]]:
     return tomllib.loads(table.read_text())
 
 
-def _document(file: Path) -> Mapping[str, Any]:
-    try:
-        document = json.loads(file.read_text())
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or too deep
-        raise InputError(f"{file}: no valid JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise InputError(f"{file}: found {type(document).__name__}, expected an object of keys")
-    return document
-
-
 def _shape(document: Mapping[str, Any], name: str, where: str) -> ModelShape:
     _refuse_other_kinds(document, where)
-    model_type = document.get("model_type")
-    family = FAMILIES.get(str(model_type))
-    if family is None:
-        found = unknown_value(str(model_type), FAMILIES) if model_type else "not given"
-        raise InputError(f"{where}: model_type: {found}")
-    try:
-        config = family.model_validate(document)
-    except ValidationError as error:
-        key, value, message = first_mistake(error)
-        found = "" if not key else f"{key}: "
-        found += "" if value is document or not key else f"found {value!r}, "
-        raise InputError(f"{where}: {found}{message}") from None
+    config = config_json.checked(document, FAMILIES, where)
     return ModelShape(
         name=name,
         layers=config.num_hidden_layers,
