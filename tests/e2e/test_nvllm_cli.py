@@ -96,7 +96,7 @@ def test_a_model_of_ones_own(command: Command, tmp_path: Path) -> None:
     assert {row["system"] for row in rows} >= {"nvllm", "gpu_ssd", "cambricon_llm"}
     result = opened(tmp_path / "out")
     assert (
-        int(result.attrs["parameters"])
+        int(result.parameters)
         == 3 * (2 * 256**2 + 2 * 256 * 64 + 3 * 256 * 640 + 2 * 256) + 1000 * 256 + 256
     )
 
