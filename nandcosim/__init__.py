@@ -16,6 +16,7 @@ _EXPORTS = {
     "dnova": "nandcosim.systems.dnova",
     "fit": "nandcosim.tables",
     "load_tables": "nandcosim.tables",
+    "nasic": "nandcosim.systems.nasic",
     "nvllm": "nandcosim.systems.nvllm",
     "open_store": "nandcosim.sweep",
     "open_table": "nandcosim.tables",
@@ -28,6 +29,7 @@ __all__ = [
     "dnova",
     "fit",
     "load_tables",
+    "nasic",
     "nvllm",
     "open_store",
     "open_table",
@@ -36,7 +38,7 @@ __all__ = [
 
 
 #: Exported as modules.
-_SYSTEMS = ("dnova", "nvllm")
+_SYSTEMS = ("dnova", "nasic", "nvllm")
 
 
 def __getattr__(name: str) -> Any:

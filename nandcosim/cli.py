@@ -40,7 +40,7 @@ OSDI = click.option(
     callback=lambda _context, _option, paths: _load_osdi(paths),
     help="Load a compiled Verilog-A model, a program you trust; may be repeated.",
 )
-SYSTEM = click.Choice(["dnova", "nvllm"])
+SYSTEM = click.Choice(["dnova", "nasic", "nvllm"])
 CONFIG = click.option(
     "--config", type=PATH, metavar="F.toml", help="Configuration; --set overrides it."
 )
@@ -328,6 +328,7 @@ def evaluate(
     import xarray as xr
 
     from nandcosim import evaluations
+    from nandcosim.report.experts import expert_rows
     from nandcosim.report.folder import report as write_report
     from nandcosim.report.inference import inference_rows
     from nandcosim.report.retrieval import recall_rows
@@ -335,17 +336,22 @@ def evaluate(
     configuration = _configuration(system, config, settings)
     workload = _corpus(system, corpus)
     if system == "dnova":
-        result = evaluations.retrieval(configuration, workload, out, tables)
-        rows, used = recall_rows, "noise" if configuration.uses_table else ""
+        result, rows = evaluations.retrieval(configuration, workload, out, tables), recall_rows
+    elif system == "nvllm":
+        result, rows = evaluations.inference(configuration, out, tables), inference_rows
     else:
-        result = evaluations.inference(configuration, out, tables)
-        rows, used = inference_rows, "circuit's figures"
+        result, rows = evaluations.experts(configuration, out, tables), expert_rows
     page = write_report(out)
+    found = xr.load_dataset(result, engine="h5netcdf")
     if as_json:
-        _print_json(rows(xr.load_dataset(result, engine="h5netcdf")))
+        _print_json(rows(found))
+        return
+    source = f"tables of {tables}" if tables else "shipped tables"
+    if system == "dnova":
+        used = "noise" if configuration.uses_table else ""
     else:
-        source = f"tables of {tables}" if tables else "shipped tables"
-        click.echo(f"wrote {result} and {page}{f', {used} from the {source}' if used else ''}")
+        used = "circuit's figures" if json.loads(found.attrs["tables"]) else ""
+    click.echo(f"wrote {result} and {page}{f', {used} from the {source}' if used else ''}")
 
 
 @cli.command()
@@ -437,7 +443,7 @@ def audit(
     as_json: bool,
 ) -> None:
     """Replay decisions of a system's run in ngspice and count disagreements."""
-    from nandcosim.audit import audit_dnova, audit_lines, audit_nvllm, audit_rows
+    from nandcosim.audit import audit_dnova, audit_lines, audit_nasic, audit_nvllm, audit_rows
     from nandcosim.systems import dnova
     from nandcosim.tables import load_tables
 
@@ -450,7 +456,8 @@ def audit(
     if system == "dnova":
         found = audit_dnova(configuration, dnova.load_corpus(workload), loaded, **options)
     else:
-        found = audit_nvllm(configuration, loaded, **options)
+        replay = audit_nvllm if system == "nvllm" else audit_nasic
+        found = replay(configuration, loaded, **options)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         found.to_netcdf(out / f"audit_{system}.nc", engine="h5netcdf")

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import xarray as xr
 
-from nandcosim.audit import dnova_listing, nvllm_listing
+from nandcosim.audit import dnova_listing, nasic_listing, nvllm_listing
 from nandcosim.errors import InputError
 
 __all__ = ["audit_lines", "audit_rows", "offender_deck", "offenders"]
@@ -21,7 +21,11 @@ class _Listing(Protocol):
     def offender_deck(self, dataset: xr.Dataset, sample: int, comparison: str = ...) -> str: ...
 
 
-_LISTINGS: dict[str, _Listing] = {"dnova": dnova_listing, "nvllm": nvllm_listing}
+_LISTINGS: dict[str, _Listing] = {
+    "dnova": dnova_listing,
+    "nvllm": nvllm_listing,
+    "nasic": nasic_listing,
+}
 
 
 def audit_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
@@ -30,7 +34,7 @@ def audit_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
     Parameters
     ----------
     dataset : xarray.Dataset
-        Of `audit_dnova` or `audit_nvllm`.
+        Of `audit_dnova`, `audit_nvllm` or `audit_nasic`.
 
     Returns
     -------
@@ -38,7 +42,10 @@ def audit_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
         ``comparison`` (``ideal``, ``noisy``), ``part``, ``share`` of the run's reads,
         ``examined``, ``failed``, ``circuit_conducts`` and ``circuit_blocks`` (the two
         directions, counts), ``rate`` of disagreement with its 95 % interval ``low``,
-        ``high``, None in parts that the sample is not stratified by.
+        ``high``, None in parts that the sample is not stratified by. Of NASiC: ``part``,
+        ``share``, ``examined``, ``failed``, and ``bias``, ``residual``, ``spread``, ``tail``
+        (see `unit_rates.Part`), ``wrong_model``, ``wrong_circuit``, ``wrong_more`` (see
+        `unit_rates.Wrong`), ``gain``, ``leakage``; limits are ``<name>_low``, ``<name>_high``.
     """
     return _listing(dataset).rows(dataset)
 
@@ -52,6 +59,8 @@ def offenders(
     dataset: xr.Dataset, count: int = 10, comparison: str = "ideal"
 ) -> list[dict[str, Any]]:
     """The reads in which circuit and model disagree, farthest from the decision first.
+
+    Of NASiC the matched products with the largest residuals.
 
     Returns
     -------

@@ -11,6 +11,7 @@ import xarray as xr
 
 from nandcosim.errors import InputError
 from nandcosim.report.dnova import dnova_sections
+from nandcosim.report.nasic import nasic_sections
 from nandcosim.report.nvllm import nvllm_sections
 from nandcosim.report.page import Picture, Section, as_svg, write_page
 from nandcosim.report.quality import quality_sections
@@ -22,6 +23,7 @@ __all__ = ["report"]
 
 TITLES = {
     "dnova": "From an ngspice string to the recall of a retrieval accelerator",
+    "nasic": "From a string's current to experts in the array",
     "nvllm-quality": "Bit errors of flash in a language model",
     "nvllm": "From an ngspice page read to the tokens of a language model in flash",
 }
@@ -156,6 +158,7 @@ def _decoded(dataset: xr.Dataset, name: str) -> Any:
 
 _EVALUATIONS: dict[str, Callable[[str, xr.Dataset], list[Section]]] = {
     "dnova": dnova_sections,
+    "nasic": nasic_sections,
     "nvllm": nvllm_sections,
     "nvllm-quality": quality_sections,
 }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
+from nandcosim.report.axes import Axes, along
 from nandcosim.report.listing import quantity
 from nandcosim.report.style import COLOURS, figure
 from nandcosim.systems.nvllm.config import Config
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "cut_at",
+    "AXES",
     "draw_context",
     "draw_energy",
     "draw_stages",
@@ -37,8 +37,7 @@ _NAMES = {
     "aif_minus": "AiF–",
 }
 
-#: Dimensions that are no axis of a configuration.
-_OWN = ("system", "stage", "unit", "path", "phase", "module")
+AXES = Axes(Config, ("system", "stage", "unit", "path", "phase", "module"))
 
 #: Colours of the rivals, none of them a blue as NVLLM's.
 _RIVALS = [*COLOURS[1:5], COLOURS[6], "#999999"]
@@ -57,7 +56,7 @@ def inference_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
     """
     rows = []
     needed = ("tokens_per_second", "end_to_end", "energy", "fits")
-    for settings, point in _points(dataset, needed):
+    for settings, point in AXES.points(dataset, needed):
         for system in point["system"].values.tolist():
             one = point.sel(system=system)
             rows.append(
@@ -78,7 +77,7 @@ _PLAIN = ("tokens_per_second", "time_to_first_token", "end_to_end", "prefill_sha
 def speed_table(dataset: xr.Dataset) -> list[dict[str, str]]:
     """A row a configuration: tokens a second of NVLLM, of its rivals, and NVLLM's over theirs."""
     lines = []
-    for settings, point in _points(dataset, ("tokens_per_second", "energy", "fits")):
+    for settings, point in AXES.points(dataset, ("tokens_per_second", "energy", "fits")):
         speeds = point["tokens_per_second"]
         own = float(speeds.sel(system="nvllm"))
         rivals = {
@@ -104,7 +103,7 @@ def speed_table(dataset: xr.Dataset) -> list[dict[str, str]]:
 def latency_table(dataset: xr.Dataset) -> list[dict[str, str]]:
     """A row a system and configuration: latency of prompt and output, and prefill's share."""
     lines = []
-    for settings, point in _points(dataset, ("end_to_end",)):
+    for settings, point in AXES.points(dataset, ("end_to_end",)):
         own = float(point["end_to_end"].sel(system="nvllm"))
         for system in point["system"].values.tolist():
             one = point.sel(system=system)
@@ -127,7 +126,7 @@ def latency_table(dataset: xr.Dataset) -> list[dict[str, str]]:
 def part_table(dataset: xr.Dataset) -> list[dict[str, str]]:
     """NVLLM's time of a token by stage, what its units do, and what the errors cost."""
     lines = []
-    for settings, point in _points(dataset, ("token_time", "utilisation")):
+    for settings, point in AXES.points(dataset, ("token_time", "utilisation")):
         time = point["token_time"]
         total = float(time.sum())
         lines.append(
@@ -147,12 +146,12 @@ def part_table(dataset: xr.Dataset) -> list[dict[str, str]]:
 
 def draw_throughput(dataset: xr.Dataset) -> Figure:
     """Draw tokens a second of every system, a group of bars a model (the paper's Fig. 6)."""
-    cut = _cut(dataset, ("model", "clusters"))
+    cut = AXES.cut(dataset, ("model", "clusters"))
     speeds = cut["tokens_per_second"]
-    groups = list(_along(speeds, "model"))
+    groups = list(along(speeds, "model"))
     bars = [
         (f"NVLLM-{n}C", values.sel(system="nvllm"))
-        for n, values in _along(speeds, "clusters", Config.model_fields["clusters"].default)
+        for n, values in along(speeds, "clusters", Config.model_fields["clusters"].default)
     ]
     rest = speeds.isel(clusters=0) if "clusters" in speeds.dims else speeds
     rivals = [str(s) for s in speeds["system"].values if s != "nvllm"]
@@ -160,7 +159,7 @@ def draw_throughput(dataset: xr.Dataset) -> Figure:
     fig, (axes,) = figure(width=9.0, height=4.2)
     width = 0.85 / len(bars)
     for number, (label, values) in enumerate(bars):
-        heights = [float(each) for _, each in _along(values, "model")]
+        heights = [float(each) for _, each in along(values, "model")]
         places = np.arange(len(groups)) + (number - (len(bars) - 1) / 2) * width
         colour = _shade(number, len(bars) - len(rivals))
         axes.bar(places, heights, width, label=label, color=colour)
@@ -174,9 +173,9 @@ def draw_throughput(dataset: xr.Dataset) -> Figure:
 
 def draw_context(dataset: xr.Dataset) -> Figure:
     """Draw the time of a token against the context, scheduled and not (Fig. 8(a))."""
-    cut = _cut(dataset, ("model", "context"))
-    models = list(_along(cut["token_time"].sum("stage"), "model"))[: len(COLOURS)]
-    plain = dict(_along(cut["token_time_unscheduled"].sum("stage"), "model"))
+    cut = AXES.cut(dataset, ("model", "context"))
+    models = list(along(cut["token_time"].sum("stage"), "model"))[: len(COLOURS)]
+    plain = dict(along(cut["token_time_unscheduled"].sum("stage"), "model"))
     fig, (axes,) = figure()
     for colour, (label, values) in zip(COLOURS, models, strict=False):
         name = _model_name(label, dataset)
@@ -195,8 +194,8 @@ def draw_context(dataset: xr.Dataset) -> Figure:
 
 def draw_stages(dataset: xr.Dataset) -> Figure:
     """Draw where the time of a token goes, and of prefill and decode; totals at the right."""
-    cut = _cut(dataset, ("model", "clusters", "context"))
-    rows = list(_points(cut, ("token_time",)))[:_MOST]
+    cut = AXES.cut(dataset, ("model", "clusters", "context"))
+    rows = list(AXES.points(cut, ("token_time",)))[:_MOST]
     fig, panels = figure(1, 2, width=9.5, height=1.3 + 0.36 * len(rows))
     stages = dataset["stage"].values.tolist()
     times = [point["token_time"].values for _, point in rows]
@@ -214,8 +213,8 @@ def draw_stages(dataset: xr.Dataset) -> Figure:
 
 def draw_energy(dataset: xr.Dataset) -> Figure:
     """Draw the data movement energy of a token by path, beside Cambricon-LLM's (Fig. 8(b))."""
-    cut = _cut(dataset, ("model",))
-    models = list(_along(cut["energy"], "model"))
+    cut = AXES.cut(dataset, ("model",))
+    models = list(along(cut["energy"], "model"))
     fig, (axes,) = figure(width=8.0)
     systems = ("nvllm", "cambricon_llm")
     for shift, system in zip((-0.2, 0.2), systems, strict=True):
@@ -233,58 +232,6 @@ def draw_energy(dataset: xr.Dataset) -> Figure:
     axes.grid(visible=False, axis="x")
     fig.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return fig
-
-
-def cut_at(dataset: xr.Dataset, shown: Collection[str]) -> str:
-    """Words for where a figure cuts the axes it does not show: ``; at rber 1e-4``, or nothing."""
-    places = [
-        f"{n} {dataset[n].values[i].item()}"
-        for n, i in _places(dataset, shown).items()
-        if dataset.sizes[n] > 1
-    ]
-    return f"; at {', '.join(places)}" if places else ""
-
-
-def _places(dataset: xr.Dataset, shown: Collection[str]) -> dict[str, int]:
-    """Where to cut: the default if it is there, else the first value."""
-    found = {}
-    for name in map(str, dataset.dims):
-        if name in shown or name in _OWN:
-            continue
-        values = dataset[name].values.tolist()
-        usual = Config.model_fields[name].default
-        found[name] = values.index(usual) if usual in values else 0
-    return found
-
-
-def _cut(dataset: xr.Dataset, shown: Collection[str]) -> xr.Dataset:
-    return dataset.isel(_places(dataset, shown), drop=True)
-
-
-def _along(values: xr.DataArray, dim: str, only: Any = "") -> Iterator[tuple[Any, xr.DataArray]]:
-    """Values at each label of `dim`; as they are, with the label `only`, where it is no dim."""
-    if dim not in values.dims:
-        yield only, values
-        return
-    for label in values[dim].values.tolist():
-        yield label, values.sel({dim: label}, drop=True)
-
-
-def _points(
-    dataset: xr.Dataset, needed: Collection[str]
-) -> Iterator[tuple[dict[str, Any], xr.Dataset]]:
-    """Every configuration, on the axes that the variables `needed` depend on."""
-    axes = [str(d) for d in dataset.dims if any(d in dataset[n].dims for n in needed)]
-    axes = [axis for axis in axes if axis not in _OWN]
-    others = {d: 0 for d in dataset.dims if d not in axes and d not in _OWN}
-    small = dataset.isel(others, drop=True)
-    if not axes:
-        yield {}, small
-        return
-    whole = xr.broadcast(small, exclude=_OWN)[0].stack(point=axes, create_index=False)
-    for number in range(whole.sizes["point"]):
-        point = whole.isel(point=number)
-        yield {axis: point[axis].item() for axis in axes}, point
 
 
 def _stack(axes: Any, parts: np.ndarray, labels: list[str], first_colour: int) -> None:

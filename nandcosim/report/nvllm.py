@@ -8,7 +8,7 @@ import xarray as xr
 
 from nandcosim.report.configuration import MOST_ROWS, changed, first_rows, parameters, span
 from nandcosim.report.inference import (
-    cut_at,
+    AXES,
     draw_context,
     draw_energy,
     draw_stages,
@@ -44,7 +44,7 @@ def _speed(name: str, dataset: xr.Dataset) -> Section:
     )
     picture = Picture(
         as_svg(draw_throughput(dataset), f"{name}throughput"),
-        f"Tokens decoded a second{cut_at(dataset, ('model', 'clusters'))}.",
+        f"Tokens decoded a second{AXES.cut_at(dataset, ('model', 'clusters'))}.",
     )
     facts = {
         "file": name,
@@ -71,7 +71,7 @@ def _time(name: str, dataset: xr.Dataset) -> Section:
         Picture(
             as_svg(draw_stages(dataset), f"{name}stages"),
             "Where the time of a token goes, and how prefill and decode share the latency of "
-            f"prompt and output; totals at the right{cut_at(dataset, shown)}.",
+            f"prompt and output; totals at the right{AXES.cut_at(dataset, shown)}.",
         )
     ]
     if "context" in dataset.dims:
@@ -80,7 +80,7 @@ def _time(name: str, dataset: xr.Dataset) -> Section:
                 as_svg(draw_context(dataset), f"{name}context"),
                 "Time of a token as the context grows; dashed: the NPU computes all projections. "
                 "Algorithm 2 rounds up, so that it may more than make up for the growth"
-                f"{cut_at(dataset, ('model', 'context'))}.",
+                f"{AXES.cut_at(dataset, ('model', 'context'))}.",
             )
         )
     text = (
@@ -110,7 +110,7 @@ def _latency(dataset: xr.Dataset) -> Section:
 def _energy(name: str, dataset: xr.Dataset) -> Section:
     picture = Picture(
         as_svg(draw_energy(dataset), f"{name}energy"),
-        f"Energy of the data that a token moves{cut_at(dataset, ('model',))}.",
+        f"Energy of the data that a token moves{AXES.cut_at(dataset, ('model',))}.",
     )
     text = (
         "nand: out of the arrays; io: between flash and NPU (of Cambricon-LLM: over the flash "
