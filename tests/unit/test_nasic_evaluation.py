@@ -127,3 +127,10 @@ def test_the_measured_input_dimension(tables: Any) -> None:
     assert (rows.diff("sigma") < 0).all()
     with pytest.raises(InputError, match="is not reached between 4 and 576 inputs"):
         evaluate(Config(input_rule="measured", technique="t1t2", sigma=0.1), tables)
+
+
+def test_errors_may_be_left_out(found: xr.Dataset, tables: Any) -> None:
+    config = Config(technique=("base", "t1", "t1t2", "t1t2t3"), sigma=(0.05, 0.1, 0.15))
+    quick = evaluate(config, tables, errors=False)
+    assert not {"output_error", "output_total"} & set(quick.data_vars)
+    xr.testing.assert_equal(quick["token_time"], found["token_time"])

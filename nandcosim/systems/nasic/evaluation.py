@@ -29,7 +29,10 @@ __all__ = ["evaluate"]
 
 
 def evaluate(
-    config: Config | None = None, tables: Mapping[str, CalibrationTable] | None = None
+    config: Config | None = None,
+    tables: Mapping[str, CalibrationTable] | None = None,
+    *,
+    errors: bool = True,
 ) -> xr.Dataset:
     """The experts of every model in every configuration; closed forms, all axes at once.
 
@@ -40,6 +43,9 @@ def evaluate(
     tables : Mapping of str to CalibrationTable, optional
         ``cim_string``, ``cim_string_8`` and ``cam_string`` for errors, ``cim_pulse`` and
         ``wordline`` for time and energy; by default those that ship.
+    errors : bool
+        Also the errors of an output, which take most of the time: 10,000 points a second,
+        where the rest takes a million in some seconds.
 
     Returns
     -------
@@ -63,15 +69,16 @@ def evaluate(
     placed = place(beside, shapes, rows)
     found = cost(beside, shapes, placed, given, measured)
     better = gains(found, placed)
-    errors = error_statistics(
-        beside, currents.load(given, beside), rows, placed["interleaved"].max("matrix")
-    )
     parts = [
         found.assign(token_energy=found["energy"].sum("component")),
         placed[list(_PLACED)],
-        errors[["output_error", "output_total", "adc_step"]].rename(component="error"),
         better.rename({name: f"gain_{name}" for name in better.data_vars}),
     ]
+    if errors:
+        interleaved = placed["interleaved"].max("matrix")
+        found = error_statistics(beside, currents.load(given, beside), rows, interleaved)
+        of_output = found[["output_error", "output_total", "adc_step"]]
+        parts.append(of_output.rename(component="error"))
     texts = {
         str(name): (values.attrs["units"], values.attrs["long_name"])
         for part in parts

@@ -16,6 +16,7 @@ Strings = Annotated[int, Field(ge=1, le=16)]
 Levels = Annotated[int, Field(ge=2, le=4)]
 States = Annotated[int, Field(ge=2, le=8)]
 CamBits = Annotated[int, Field(ge=1, le=3)]
+WordBits = Annotated[int, Field(ge=1, le=16)]
 AdcBits = Annotated[int, Field(ge=1, le=16)]
 
 #: Base: experts along the page, binary cells, serial bits. T1: interleaved experts selected
@@ -68,10 +69,10 @@ class ArrayFields(SystemConfig):
 class PrecisionFields(SystemConfig):
     """Weights and inputs as numbers."""
 
-    weight_bits: Count | tuple[Count, ...] = setting(
+    weight_bits: WordBits | tuple[WordBits, ...] = setting(
         4, unit="1", meaning="bits of a signed weight", origin="assumed: not stated"
     )
-    input_bits: Count | tuple[Count, ...] = setting(
+    input_bits: WordBits | tuple[WordBits, ...] = setting(
         8, unit="1", meaning="bits of a signed input",
         origin="assumed: not stated; inputs often need more than weights (section on T2)",
     )  # fmt: skip
