@@ -56,9 +56,10 @@ def expert_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
         {
             **settings,
             **{name: float(point[name]) for name in _PLAIN},
+            "interleaved": float(point["interleaved"].max()),
             "fits": bool(point["fits"]),
         }
-        for settings, point in AXES.points(dataset, (*_PLAIN, "fits"))
+        for settings, point in AXES.points(dataset, (*_PLAIN, "fits", "interleaved"))
     ]
 
 
@@ -74,6 +75,7 @@ def expert_table(dataset: xr.Dataset) -> list[dict[str, str]]:
                 **settings,
                 "fits": "yes" if row["fits"] else "no",
                 "N": f"{row['input_dimension']:g}",
+                "interleaved": f"{row['interleaved']:g}",
                 "token": quantity(row["token_time"], "s"),
                 "× Base": f"{row['gain_speed']:.3g}",
                 "energy": quantity(row["token_energy"], "J"),
@@ -103,9 +105,10 @@ def draw_gains(dataset: xr.Dataset) -> Figure:
                 )  # fmt: skip
             else:
                 axes.bar(_NAMES.get(technique, technique), float(values), color=colour)
-        axes.set_yscale("log")
         axes.set_ylabel(label)
         if "sigma" in cut[name].dims:
+            axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_formatter("{x:g}")
             axes.set_xlabel("sigma of a string's current over its mean")
     if "sigma" in cut["gain_speed"].dims:
         panels[0].legend(frameon=False, fontsize=8)

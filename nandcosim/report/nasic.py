@@ -47,7 +47,9 @@ def _speed(name: str, dataset: xr.Dataset) -> Section:
         "T1 interleaves experts and selects one by CAM cells in the string; T2 takes four strings "
         "and levels of the source line at once; T3 cells of more states. 'Operations × Base' "
         "counts every cell, pulse and input bit, as the paper does; time counts whole digits of "
-        f"weights and inputs.{first_rows(rows)}"
+        "weights and inputs. 'Interleaved' are experts that really share a bitline; 'array used' "
+        "is the share of string operations that routed experts need. What does not fit runs on as "
+        f"many planes as it needs, Base too.{first_rows(rows)}"
     )
     picture = Picture(
         as_svg(draw_gains(dataset), f"{name}gains"),

@@ -71,6 +71,8 @@ def front(
     for name in objectives:
         if name not in found:
             raise InputError(f"front: objective: {unknown_value(name, map(str, found.data_vars))}")
+    if "output_total" not in found:
+        raise InputError("front: found no output_total, allowed: an evaluation with its errors")
     if "model" in found.dims:
         raise InputError("front: model: found an axis, allowed: one, as by found.sel(model=...)")
     wanted = xr.broadcast(found[[*objectives, "output_total", "fits"]])[0]
