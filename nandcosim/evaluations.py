@@ -17,6 +17,7 @@ def retrieval(config: dnova.Config, corpus: str, out: Path, tables: Path | None 
     """Evaluate D-NOVA, write ``dnova.nc`` into `out` (made if missing)."""
     workload = dnova.load_corpus(corpus)
     loaded = load_tables(tables)
+    out.mkdir(parents=True, exist_ok=True)  # before minutes of work
     with counted_progress("D-NOVA", "configurations") as show:
         result = dnova.evaluate(config, loaded, workload, progress=show)
     return _written(result, out / "dnova.nc")
