@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import ParamSpec
 
 from nandcosim.errors import InputError, NandcosimError
 
-__all__ = ["one_line_errors", "split_settings"]
+__all__ = ["one_line_errors", "parse_parts", "print_parts", "split_settings"]
 
 P = ParamSpec("P")
 
@@ -50,3 +51,24 @@ def split_settings(settings: Iterable[str]) -> dict[str, str]:
             raise InputError(f"--set: {name} is given twice")
         pairs[name.strip()] = value.strip()
     return pairs
+
+
+def parse_parts(
+    parser: argparse.ArgumentParser, known: Collection[str], arguments: Sequence[str] | None
+) -> argparse.Namespace:
+    """Parse a study's command line; ``parts`` are names of `known`, all of them by default."""
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(known))
+    options = parser.parse_args(arguments)
+    unknown = sorted(set(options.parts) - set(known))
+    if unknown:
+        parser.error(f"found {', '.join(unknown)}, allowed: {', '.join(known)}")
+    options.parts = options.parts or list(known)
+    return options
+
+
+def print_parts(makers: Mapping[str, Callable[[], Iterable[str]]], names: Iterable[str]) -> None:
+    """Print the parts named, line by line as they are made."""
+    for name in names:
+        print(f"== {name}")
+        for line in makers[name]():
+            print(line, flush=True)

@@ -17,7 +17,7 @@ from nandcosim.audit.session import (
     replay_in_order,
     shown,
 )
-from nandcosim.audit.strata import allocate
+from nandcosim.audit.strata import allocate, draw_rows, largest_first
 from nandcosim.audit.unit_products import (
     BINS,
     MATCH,
@@ -43,7 +43,7 @@ from nandcosim.errors import InputError
 from nandcosim.progress import ProgressCallback
 from nandcosim.spice.engine import BackendName
 from nandcosim.systems.config import SystemConfig
-from nandcosim.systems.nasic.currents import CurrentFields, load
+from nandcosim.systems.nasic.currents import CurrentFields, current_spreads, load, table_of
 from nandcosim.systems.nasic.digits import WeightCode, levels
 from nandcosim.systems.nasic.hardware import HardwareFields
 from nandcosim.tables.table import CalibrationTable
@@ -186,16 +186,11 @@ def choose(
     samples : int
     rng : Generator
     """
-    present, start, size = np.unique(stratum, return_index=True, return_counts=True)
-    order = np.argsort(-size)  # few samples go to the largest strata first
-    present, start, size = present[order], start[order], size[order]
+    present, start, size = largest_first(stratum)
     counts = allocate(np.where(match[start], size, 0), round(samples * _MATCHED))
     counts += allocate(np.where(match[start], 0, size), samples - int(counts.sum()))
     counts += allocate(size - counts, samples - int(counts.sum()))
-    return np.concatenate([
-        rng.choice(np.flatnonzero(stratum == h), size=count, replace=False)
-        for h, count in zip(present, counts, strict=True)
-    ])  # fmt: skip
+    return draw_rows(stratum, present, counts, rng)
 
 
 class _Audit:
@@ -212,7 +207,7 @@ class _Audit:
         self.code = WeightCode.of(config)
         self.table = _table_of(tables, self.code.states)
         self.currents = load(tables, config)
-        self.threshold = _threshold_sigma(self.table, self.code.states, config)
+        self.threshold = _threshold_sigma(table_of(tables, self.code.states), config)
         self.settings = unit_settings(self.table, self.code.states)
         count = int(levels(config))
         #: Input of the circuit at each level of the source line; two are none and the largest.
@@ -264,7 +259,7 @@ def _fields(point: SystemConfig) -> CurrentFields:
 
 
 def _table_of(tables: Mapping[str, CalibrationTable], states: int) -> CalibrationTable:
-    """The table of strings with cells of so many states, as `currents.load` takes it."""
+    """The table of strings with cells of so many states, with its axis of them if it has one."""
     name = "cim_string"
     if name in tables and states not in tables[name].dataset["states"]:
         name = f"cim_string_{states}"
@@ -273,19 +268,16 @@ def _table_of(tables: Mapping[str, CalibrationTable], states: int) -> Calibratio
     return tables[name]
 
 
-def _threshold_sigma(table: CalibrationTable, states: int, config: CurrentFields) -> float:
+def _threshold_sigma(table: CalibrationTable, config: CurrentFields) -> float:
     """Threshold spread (V) at which a conducting string's current has the configured sigma."""
-    here = table.dataset.sel(query=1, step=1)
-    here = here.sel(states=states) if "states" in here.dims else here
-    largest = here.isel(x=-1)
-    known = (largest["current_sd"] / largest["current"]).values
+    thresholds, known = current_spreads(table)
     wanted: Any = config.sigma
     if wanted > known[-1]:
         raise InputError(
             f"audit: sigma = {wanted:g}, allowed: up to {known[-1]:.3f}, which the table of "
-            f"{states}-state cells reaches"
+            "these cells reaches"
         )
-    return float(np.interp(wanted, known, here["sigma"].values))
+    return float(np.interp(wanted, known, thresholds))
 
 
 def _with_first_sample(

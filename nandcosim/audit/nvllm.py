@@ -27,7 +27,7 @@ from nandcosim.audit.session import (
     replay_in_order,
     shown,
 )
-from nandcosim.audit.strata import allocate
+from nandcosim.audit.strata import allocate, draw_rows, largest_first
 from nandcosim.errors import InputError
 from nandcosim.progress import ProgressCallback
 from nandcosim.spice.engine import BackendName
@@ -161,18 +161,13 @@ def choose(
     samples : int
     rng : Generator
     """
-    present, start, size = np.unique(stratum, return_index=True, return_counts=True)
-    # few samples go to the largest strata first
-    present, start, size = (each[np.argsort(-size)] for each in (present, start, size))
+    present, start, size = largest_first(stratum)
     whole = allocate(size, round(samples * _WHOLE_SHARE))
     counts = whole + allocate(
         np.where(is_near(bins[start]), size - whole, 0), samples - int(whole.sum())
     )
     counts += allocate(size - counts, samples - int(counts.sum()))
-    return np.concatenate([
-        rng.choice(np.flatnonzero(stratum == h), size=count, replace=False)
-        for h, count in zip(present, counts, strict=True)
-    ])  # fmt: skip
+    return draw_rows(stratum, present, counts, rng)
 
 
 class _Audit:

@@ -34,6 +34,8 @@ from nandcosim.tables.intervals import CONFIDENCE, normal_quantile
 __all__ = [
     "Estimate",
     "allocate",
+    "draw_rows",
+    "largest_first",
     "stratified_difference",
     "stratified_mean",
     "stratified_rate",
@@ -214,3 +216,32 @@ def allocate(available: ArrayLike, wanted: int) -> NDArray[np.int64]:
             given[h] += step
             left -= step
     return given
+
+
+def largest_first(
+    stratum: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Strata of a first sample, by size, so that few samples go to the largest ones first.
+
+    Returns
+    -------
+    tuple of int64 arrays
+        Labels, the first row of each, and rows in each.
+    """
+    present, start, size = np.unique(stratum, return_index=True, return_counts=True)
+    order = np.argsort(-size)
+    return present[order], start[order], size[order]
+
+
+def draw_rows(
+    stratum: NDArray[np.int64],
+    present: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """So many rows of each of the strata `present`, without repeats."""
+    drawn = [
+        rng.choice(np.flatnonzero(stratum == h), size=count, replace=False)
+        for h, count in zip(present, counts, strict=True)
+    ]
+    return np.concatenate(drawn)

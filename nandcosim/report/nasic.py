@@ -24,7 +24,8 @@ from nandcosim.systems.nasic import Config, front
 
 __all__ = ["ERROR_LIMIT", "nasic_sections"]
 
-#: Largest error of an output, over its standard deviation, of a design on the front.
+#: Largest error of an output, over its standard deviation, of a design on the front: assumed,
+#: as no paper says what a model's experts bear.
 ERROR_LIMIT = 0.15
 
 
@@ -102,7 +103,7 @@ def _best(name: str, dataset: xr.Dataset) -> list[Section]:
         return []
     picture = Picture(
         as_svg(draw_front(designs), f"{name}front"),
-        f"Designs whose outputs err by {100 * ERROR_LIMIT:g} % or less, and that fit.",
+        f"Designs whose outputs err by {100 * ERROR_LIMIT:g} % (assumed) or less, and that fit.",
     )
     rows = design_table(designs)
     text = (

@@ -40,6 +40,7 @@ def area() -> dict[str, Finding]:
         ),
         moe_shapes("deepseek-v3"),
     )
+    cells = float(cam["cam_cells"].max())
     lost = cam["cam_cells"].max("matrix") / MappingFields(cells=lengths).array("cells")
     found = evaluated(technique=("t1", "t1t2"))["area_efficiency"]
     lowered = float(found.sel(technique="t1t2") / found.sel(technique="t1"))
@@ -53,8 +54,8 @@ def area() -> dict[str, Finding]:
     return {
         "S4.1": Finding(
             *extent(lost),
-            f"5 bits in 3-bit cells of two transistors: 4 cells, {span(lost)} of strings of 256 to "
-            "64 cells. Below 0.05 from 81 cells on.",
+            f"5 bits in 3-bit cells of two transistors: {cells:g} cells, {span(lost)} of strings "
+            f"of {lengths[-1]} to {lengths[0]} cells. Below 0.05 beyond {cells / 0.05:g} cells.",
         ),
         "S4.2": Finding(
             lowered,

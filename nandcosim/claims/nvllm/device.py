@@ -26,6 +26,7 @@ def energy() -> dict[str, Finding]:
         1e12 * float(Config().array(name) * (1 + missing / theirs.sel(path=path)))
         for name, path in (("cambricon_channel_energy", "io"), ("cambricon_array_energy", "nand"))
     )
+    assumed = 1e12 * float(Config().array("cambricon_channel_energy"))
     shared = evaluated(model=OPT, array_energy=("stated", "table"))["energy"].sel(system="nvllm")
     share = 100 * shared.sel(path="io") / shared.sum("path")
     return {
@@ -35,8 +36,8 @@ def energy() -> dict[str, Finding]:
             f"{1e3 * float(theirs.sum('path')):.0f} over {1e3 * float(own.sum('path')):.0f} mJ, "
             f"{1e12 * float(Config().array('bit_energy')):g} pJ a bit from either array. "
             f"{_PAPER_RATIO:g} needs {channel:.0f} pJ a bit on Cambricon-LLM's channels "
-            f"(assumed: 10), or {array:.0f} pJ from its arrays. With the circuit's energy for "
-            f"NVLLM's arrays alone: {float(theirs.sum('path') / measured):.3g}.",
+            f"(assumed: {assumed:g}), or {array:.0f} pJ from its arrays. With the circuit's energy "
+            f"for NVLLM's arrays alone: {float(theirs.sum('path') / measured):.3g}.",
         ),
         "N5.2": Finding(*extent(share), "Activations cross twice a layer, logits once a token."),
     }

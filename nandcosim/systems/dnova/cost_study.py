@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from nandcosim.studies import one_line_errors
+from nandcosim.studies import one_line_errors, parse_parts, print_parts
 from nandcosim.systems.dnova.activity import group_sizes_along
 from nandcosim.systems.dnova.config import Config, group_sizes
 from nandcosim.systems.dnova.cost import (
@@ -287,12 +287,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prog="python -m nandcosim.systems.dnova.cost_study", description=main.__doc__
     )
     names = ("sense", "ratios", "breakdown", "power", "simulation", "load")
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(names))
     parser.add_argument("--queries", type=int, default=400, help="of the simulated batches")
-    options = parser.parse_args(arguments)
-    unknown = sorted(set(options.parts) - set(names))
-    if unknown:
-        parser.error(f"found {', '.join(unknown)}, allowed: {', '.join(names)}")
+    options = parse_parts(parser, names, arguments)
     tables = cache(load_tables)
     makers = {
         "sense": lambda: sense_part(tables()),
@@ -302,10 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "simulation": lambda: simulation_part(options.queries),
         "load": lambda: load_part(options.queries),
     }
-    for name in options.parts or names:
-        print(f"== {name}")
-        for line in makers[name]():
-            print(line, flush=True)
+    print_parts(makers, options.parts)
 
 
 if __name__ == "__main__":

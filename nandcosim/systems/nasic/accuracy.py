@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from nandcosim.errors import InputError
 from nandcosim.systems.arrays import described
-from nandcosim.systems.nasic.array import Mode, ReadoutFields, multiply, noisy_linear
+from nandcosim.systems.nasic.array import (
+    Mode,
+    ReadoutFields,
+    multiply,
+    noisy_linear,
+    row_statistics,
+)
 from nandcosim.systems.nasic.currents import StringCurrents, load
 from nandcosim.systems.nasic.experts import MoeModel, Multiplier, RoutingSample
 from nandcosim.systems.nvllm.probes import Probe
@@ -61,10 +67,11 @@ def multiplier(
         See `nandcosim.systems.nasic.array`.
     """
     seeds = np.random.SeedSequence(seed)
+    statistics = row_statistics(config, currents.at(config))
 
     def by_moments(weights: Floats) -> Linear:
         own = int(seeds.spawn(1)[0].generate_state(1)[0])
-        return noisy_linear(weights.T, config, currents, own)
+        return noisy_linear(weights.T, config, currents, own, statistics)
 
     def by_cells(weights: Floats) -> Linear:
         own = int(seeds.spawn(1)[0].generate_state(1)[0])

@@ -58,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     if options.seeds < 1:
         raise InputError(f"--seeds: found {options.seeds}, allowed: 1 or more")
+    if options.set and options.study not in ("cosine", "perplexity"):
+        raise InputError(f"--set: no effect on {options.study}, allowed: cosine, perplexity")
     _STUDIES[options.study](options)
 
 

@@ -16,6 +16,7 @@ converters do not clip.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -32,9 +33,14 @@ from nandcosim.systems.nasic.array_errors import (
 from nandcosim.systems.nasic.currents import StringCurrents
 from nandcosim.systems.nasic.digits import InputCode, WeightCode
 
-__all__ = ["Mode", "ReadoutFields", "error_statistics", "multiply", "noisy_linear"]
+__all__ = [
+    "Mode", "ReadoutFields", "Statistics", "error_statistics", "multiply", "noisy_linear",
+    "row_statistics",
+]  # fmt: skip
 
 Mode = Literal["cells", "moments"]
+#: Errors of a partial sum by rows and regions.
+Statistics = Callable[[int, int], xr.Dataset]
 Floats = NDArray[np.float64]
 Ints = NDArray[Any]
 
@@ -86,19 +92,38 @@ def multiply(
     chosen = np.zeros(len(x), dtype=np.int64) if selected is None else np.asarray(selected)
     _check_shapes(x, experts, chosen)
     here = currents.at(config)
+    statistics = row_statistics(config, here)
     result = np.empty((len(x), experts.shape[-1]))
     for expert in np.unique(chosen):
         asked = chosen == expert
         if mode == "moments":
-            collapsed = _Collapsed.of(experts[expert], config, here, _rng(seed, int(expert)))
+            rng = _rng(seed, int(expert))
+            collapsed = _Collapsed.of(experts[expert], config, here, rng, statistics)
             result[asked] = collapsed(x[asked])
         else:
             result[asked] = _by_cells(x[asked], experts, int(expert), config, here, seed)
     return result
 
 
+def row_statistics(config: ReadoutFields, currents: StringCurrents) -> Statistics:
+    """`error_statistics` of a point by rows and regions, worked out once for each pair.
+
+    Matrices of one size share them, so `noisy_linear` of many of them may be given one.
+    """
+
+    @cache
+    def of(rows: int, regions: int) -> xr.Dataset:
+        return error_statistics(config, currents, xr.DataArray(rows), xr.DataArray(regions))
+
+    return of
+
+
 def noisy_linear(
-    weights: NDArray[Any], config: ReadoutFields, currents: StringCurrents, seed: int = 0
+    weights: NDArray[Any],
+    config: ReadoutFields,
+    currents: StringCurrents,
+    seed: int = 0,
+    statistics: Statistics | None = None,
 ) -> Callable[[NDArray[Any]], NDArray[np.float32]]:
     """A matrix in the array, as a function of activations; in the mode ``moments``.
 
@@ -114,6 +139,8 @@ def noisy_linear(
     currents : StringCurrents
         Of that point.
     seed : int
+    statistics : callable, optional
+        Of `row_statistics`, for the same point.
 
     Returns
     -------
@@ -130,7 +157,9 @@ def noisy_linear(
     largest_input = InputCode.of(config).high
     scale = _scale(np.asarray(weights, dtype=np.float32), 0, limit)
     whole = np.rint(weights / scale).astype(np.int64)
-    collapsed = _Collapsed.of(whole, config, currents.at(config), _rng(seed))
+    here = currents.at(config)
+    statistics = statistics or row_statistics(config, here)
+    collapsed = _Collapsed.of(whole, config, here, _rng(seed), statistics)
 
     def linear(activations: NDArray[Any]) -> NDArray[np.float32]:
         rows = np.asarray(activations, dtype=np.float32).reshape(-1, len(whole))
@@ -344,6 +373,7 @@ class _Collapsed(NamedTuple):
         config: ReadoutFields,
         currents: StringCurrents,
         rng: np.random.Generator,
+        statistics: Statistics,
     ) -> _Collapsed:
         """Draw the errors of weights (D, columns)."""
         code, input_code = WeightCode.of(config), InputCode.of(config)
@@ -358,9 +388,7 @@ class _Collapsed(NamedTuple):
         error_digit, error_level = _factors(spread)
 
         layout = _layout(weights[np.newaxis], config)
-        errors = error_statistics(
-            config, currents, xr.DataArray(layout.rows), xr.DataArray(layout.regions)
-        )
+        errors = statistics(int(layout.rows), int(layout.regions))
         every = np.arange(-code.limit, code.limit + 1)
         split = code.split(every) + code.largest
         mean = code.factors @ by_digit[split]

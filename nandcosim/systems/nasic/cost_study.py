@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from nandcosim.studies import one_line_errors
+from nandcosim.studies import one_line_errors, parse_parts, print_parts
 from nandcosim.systems.nasic.cost import CostFields, at_ratio, cost, input_dimension, pulse_times
 from nandcosim.systems.nasic.efficiency import gains, shares
 from nandcosim.systems.nasic.mapping import place
@@ -273,15 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m nandcosim.systems.nasic.cost_study", description=main.__doc__
     )
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(_PARTS))
-    options = parser.parse_args(arguments)
-    unknown = sorted(set(options.parts) - set(_PARTS))
-    if unknown:
-        parser.error(f"found {', '.join(unknown)}, allowed: {', '.join(_PARTS)}")
-    for name in options.parts or _PARTS:
-        print(f"== {name}")
-        for line in _PARTS[name]():
-            print(line, flush=True)
+    print_parts(_PARTS, parse_parts(parser, _PARTS, arguments).parts)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from nandcosim.encodings import STRINGS, weights
 from nandcosim.errors import InputError
@@ -42,7 +43,7 @@ from nandcosim.tables.cim_string import signed_reads
 if TYPE_CHECKING:
     from nandcosim.tables.table import CalibrationTable
 
-__all__ = ["CurrentFields", "StringCurrents", "ideal", "load"]
+__all__ = ["CurrentFields", "StringCurrents", "current_spreads", "ideal", "load", "table_of"]
 
 SpreadRule = Literal["scaled", "threshold"]
 
@@ -152,7 +153,7 @@ def _selected(values: xr.DataArray, point: SystemConfig) -> xr.DataArray:
 def _of_unit(tables: Mapping[str, CalibrationTable], config: CurrentFields) -> xr.Dataset:
     """All of `StringCurrents` for one kind of unit."""
     code = weight_code(int(largest_digit(config)), 1, 2)  # of one unit, whatever the weight
-    table = _table_of(tables, code.states)
+    table = table_of(tables, code.states)
     threshold, factor = _threshold(table, config)
     mean, sd = _half(table, code, config, 1, threshold)
     leak, leak_sd = _half(table, code, config, 0, threshold)
@@ -188,8 +189,14 @@ def _of_unit(tables: Mapping[str, CalibrationTable], config: CurrentFields) -> x
     return found.reset_coords(drop=True).drop_attrs()
 
 
-def _table_of(tables: Mapping[str, CalibrationTable], states: int) -> CalibrationTable:
-    """The table of cells of so many states, without an axis of them."""
+def table_of(tables: Mapping[str, CalibrationTable], states: int) -> CalibrationTable:
+    """The table of cells of so many states, without an axis of them.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
     table = tables["cim_string"]
     if states in table.dataset["states"]:
         return table.at(states=states)
@@ -202,12 +209,25 @@ def _table_of(tables: Mapping[str, CalibrationTable], states: int) -> Calibratio
     )
 
 
+def current_spreads(table: CalibrationTable) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Threshold spreads of a table (V), and a conducting string's sigma there.
+
+    Parameters
+    ----------
+    table : CalibrationTable
+        Of `table_of`.
+    """
+    known = table.dataset["sigma"].values
+    at: dict[str, Any] = {
+        "query": 1, "step": 1, "x": int(table.dataset["x"].max()), "sigma": known,
+    }  # fmt: skip
+    spread = table.lookup("current_sd", **at) / table.lookup("current", **at)
+    return known, spread.values
+
+
 def _threshold(table: CalibrationTable, config: CurrentFields) -> tuple[xr.DataArray, xr.DataArray]:
     """Threshold spread to look up (V), and what to multiply deviations with there."""
-    known = table.dataset["sigma"].values
-    largest_input = int(table.dataset["x"].max())
-    found = table.lookup("current_sd", query=1, step=1, x=largest_input, sigma=known)
-    spread = (found / table.lookup("current", query=1, step=1, x=largest_input, sigma=known)).values
+    known, spread = current_spreads(table)
     sigma = config.array("sigma").drop_attrs()
     by_threshold = config.array("spread_rule") == "threshold"
     if ((sigma > spread[-1]) & by_threshold).any():

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
-from nandcosim.studies import one_line_errors
+from nandcosim.studies import one_line_errors, parse_parts, print_parts
 from nandcosim.systems.nasic.mapping import MappingFields, Signed, place, unit
 from nandcosim.systems.nasic.moe import load_moe, moe_names, moe_shapes
 
@@ -121,15 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     makers = {
         "models": models_part, "schemes": schemes_part, "cam": cam_part, "range": range_part,
     }  # fmt: skip
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(makers))
-    options = parser.parse_args(arguments)
-    unknown = sorted(set(options.parts) - set(makers))
-    if unknown:
-        parser.error(f"found {', '.join(unknown)}, allowed: {', '.join(makers)}")
-    for name in options.parts or makers:
-        print(f"== {name}")
-        for line in makers[name]():
-            print(line)
+    print_parts(makers, parse_parts(parser, makers, arguments).parts)
 
 
 if __name__ == "__main__":

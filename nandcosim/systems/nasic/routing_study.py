@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from nandcosim.studies import one_line_errors
+from nandcosim.studies import one_line_errors, parse_parts, print_parts
 from nandcosim.systems.nasic.cost import CostFields, cost
 from nandcosim.systems.nasic.moe import load_moe, moe_shapes
 from nandcosim.systems.nasic.routing import (
@@ -209,14 +209,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m nandcosim.systems.nasic.routing_study", description=main.__doc__
     )
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(_PARTS))
     parser.add_argument("--trace", type=Path, help="instead of that of SmolLM2: .npy or .npz")
     parser.add_argument("--experts", type=int, help="of a layer, where the file does not say")
     parser.add_argument("--tokens", type=int, default=1024, help="of SmolLM2's trace")
-    options = parser.parse_args(arguments)
-    unknown = sorted(set(options.parts) - set(_PARTS))
-    if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}; allowed: {', '.join(_PARTS)}")
+    options = parse_parts(parser, _PARTS, arguments)
 
     @cache
     def load() -> Trace:
@@ -224,10 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return real_trace(options.tokens)
         return load_trace(options.trace, options.experts)
 
-    for part in options.parts or _PARTS:
-        print(f"\n{part}")
-        for line in _PARTS[part](load):
-            print(line, flush=True)
+    print_parts({name: partial(part, load) for name, part in _PARTS.items()}, options.parts)
 
 
 if __name__ == "__main__":

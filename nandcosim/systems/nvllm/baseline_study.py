@@ -44,7 +44,7 @@ LATENCY = {32: 1.9, 128: 7.5, 512: 30.3, 2048: 124.3}
 #: End-to-end speedups of NVLLM-16C (section 4.4).
 END_TO_END = {"gpu_dram": 2.7, "gpu_ssd": 28.2}
 #: Decode speedups over GPU-SSD, most and least, and over all out-of-core GPUs (section 4.3).
-DECODE, FLOOR = (37.9, 22.4), 16.7
+DECODE = (37.9, 22.4)
 #: Shares of prefill, most and least (section 4.4).
 PREFILL = {"nvllm": (0.450, 0.441), "gpu_ssd": (0.069, 0.001), "gpu_dram": (0.0584, 0.0015)}
 #: Tokens a second on LLaMA2-7B (section 4.3), and of the energy (section 4.5).

@@ -14,13 +14,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import product
 from typing import Any, get_args
 
 import numpy as np
 import xarray as xr
 
-from nandcosim.studies import one_line_errors
+from nandcosim.studies import one_line_errors, parse_parts, print_parts
 from nandcosim.systems.nvllm.ecc import code_sizes
 from nandcosim.systems.nvllm.energy import (
     decode_bytes,
@@ -211,16 +212,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m nandcosim.systems.nvllm.inference_study", description=main.__doc__
     )
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(_PARTS))
     parser.add_argument("--utilisation", type=float, help="of the engines in flash")
-    options = parser.parse_args(arguments)
-    unknown = sorted(set(options.parts) - set(_PARTS))
-    if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}; allowed: {', '.join(_PARTS)}")
-    for part in options.parts or _PARTS:
-        print(f"\n{part}")
-        for line in _PARTS[part](options.utilisation):
-            print(line, flush=True)
+    options = parse_parts(parser, _PARTS, arguments)
+    makers = {name: partial(part, options.utilisation) for name, part in _PARTS.items()}
+    print_parts(makers, options.parts)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import xarray as xr
 
-from nandcosim.studies import one_line_errors
+from nandcosim.studies import one_line_errors, parse_parts, print_parts
 from nandcosim.systems.nvllm.ecc import code_sizes
 from nandcosim.systems.nvllm.hardware import HardwareFields
 from nandcosim.systems.nvllm.models import load_model, model_names, shapes
@@ -153,15 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prog="python -m nandcosim.systems.nvllm.models_study", description=main.__doc__
     )
     makers = {"models": models_part, "placement": placement_part, "silicon": silicon_part}
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(makers))
-    options = parser.parse_args(arguments)
-    unknown = sorted(set(options.parts) - set(makers))
-    if unknown:
-        parser.error(f"found {', '.join(unknown)}, allowed: {', '.join(makers)}")
-    for name in options.parts or makers:
-        print(f"== {name}")
-        for line in makers[name]():
-            print(line)
+    print_parts(makers, parse_parts(parser, makers, arguments).parts)
 
 
 if __name__ == "__main__":
