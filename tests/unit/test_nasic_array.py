@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nandcosim.errors import InputError
-from nandcosim.systems.nasic.array import ReadoutFields, multiply, noisy_linear
+from nandcosim.systems.nasic.array import ReadoutFields, multiply, noisy_linear, row_statistics
 from nandcosim.systems.nasic.array_errors import (
     COMPONENTS,
     conversion,
@@ -227,6 +227,19 @@ def test_noisy_linear_takes_zeros(tables: Tables) -> None:
     config = ReadoutFields()
     linear = noisy_linear(np.zeros((20, 3)), config, load(tables, config))
     assert np.isfinite(linear(np.zeros((2, 20)))).all()
+
+
+def test_matrices_may_share_their_statistics(tables: Tables) -> None:
+    """The same numbers as when each matrix works them out."""
+    config = ReadoutFields(sigma=0.15)
+    currents = load(tables, config)
+    shared = row_statistics(config, currents.at(config))
+    rng = np.random.default_rng(3)
+    for depth in (200, 300, 200):
+        weights, x = rng.normal(size=(depth, 4)), rng.normal(size=(5, depth))
+        alone = noisy_linear(weights, config, currents, 7)(x)
+        together = noisy_linear(weights, config, currents, 7, shared)(x)
+        assert (alone == together).all()
 
 
 def test_noisy_linear_errs_alike_for_one_token(tables: Tables) -> None:

@@ -74,3 +74,8 @@ def test_what_does_not_fit_is_left_out() -> None:
 def test_wrong_use(change, limit, objectives, message) -> None:
     with pytest.raises(InputError, match=message):
         front(evaluated().rename(change), limit, objectives)
+
+
+def test_an_evaluation_without_errors_has_no_front() -> None:
+    with pytest.raises(InputError, match="found no output_total"):
+        front(evaluated().drop_vars("output_total"), 1.0)
