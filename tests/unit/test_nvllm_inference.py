@@ -287,4 +287,4 @@ def test_study_prints_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
     assert "83.59   67.00   58.70 (17.03)" in found
     with pytest.raises(SystemExit):
         main(["tokens"])
-    assert "unknown: tokens; allowed: token, latency" in capsys.readouterr().err
+    assert "found tokens, allowed: token, latency" in capsys.readouterr().err
