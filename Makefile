@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 NEWER := $(VENV)/newer-ngspice
 MODELS := $(VENV)/open-models
 OSDI := $(VENV)/osdi-tools
+# Two files of tests at a time; a file's tests stay together, since they share what is costly.
+TWO_AT_ONCE := -n 2 --dist loadfile
 TABLES := $(notdir $(basename $(wildcard nandcosim/tables/data/*.nc)))
 
 .PHONY: help demo test quick lint docs bench sweep-tables clean
@@ -19,10 +21,10 @@ demo: .setup-demo  ## the main line end to end, on real input: writes out/demo/r
 	$(BIN)/nandcosim demo --out out/demo
 
 test: .setup-test  ## every test, the long ones too
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(TWO_AT_ONCE) $(PYTEST_ARGS)
 
 quick: .setup-test  ## the tests that take seconds
-	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not long" $(TWO_AT_ONCE) $(PYTEST_ARGS)
 
 lint: .setup-test  ## ruff, mypy and the import directions
 	$(BIN)/ruff check .
@@ -47,12 +49,16 @@ clean:         ## remove everything that make has made
 
 # ---- set-up ---------------------------------------------------------------------------------
 
-.PHONY: .setup-demo .setup-test .ngspice
+.PHONY: .setup-demo .setup-test .ngspice .slurm
 .setup-demo: .ngspice $(VENV)/.demo
-.setup-test: .ngspice $(VENV)/.test $(NEWER)/.tried $(MODELS)/.tried $(OSDI)/.tried
+.setup-test: .ngspice .slurm $(VENV)/.test $(NEWER)/.tried $(MODELS)/.tried $(OSDI)/.tried
 
 .ngspice:
 	@bash setup/ngspice.sh
+
+# A real job queue for its tests; they skip, saying so, where it can't be had.
+.slurm:
+	@bash setup/slurm.sh
 
 $(BIN)/python:
 	@echo "setup: making a virtual environment in $(VENV)"

@@ -198,6 +198,7 @@ def calibrate(
 @click.option("--out", type=PATH, required=True, metavar="S.zarr", help="The store.")
 @click.option("--workers", type=click.IntRange(min=1), help="Local worker processes.")
 @click.option("--scheduler", metavar="ADDR", help="An existing Dask scheduler, tcp://host:8786.")
+@click.option("--cluster", type=PATH, metavar="F.toml", help="Jobs of a queue: SLURM, PBS, LSF.")
 @click.option("--retry-failed", is_flag=True, help="Also run failed samples again.")
 @BACKEND
 @click.option(
@@ -211,6 +212,7 @@ def sweep(
     out: Path,
     workers: int | None,
     scheduler: str | None,
+    cluster: Path | None,
     retry_failed: bool,
     backend: Any,
     time_limit: float,
@@ -223,13 +225,16 @@ def sweep(
     from nandcosim.sweep import status as sweep_status
 
     _trust(trust_netlist)
-    if scheduler and workers:
-        raise InputError("--workers is for a local cluster; give it or --scheduler, not both")
+    places = {"--workers": workers, "--scheduler": scheduler, "--cluster": cluster}
+    given = [name for name, value in places.items() if value]
+    if len(given) > 1:
+        raise InputError(f"{' and '.join(given)} exclude each other; give one of them")
     run_sweep(
         spec,
         out,
         workers=workers,
         scheduler=scheduler,
+        cluster=cluster,
         retry_failed=retry_failed,
         backend=backend,
         time_limit=time_limit,
@@ -249,6 +254,40 @@ def status(store: Path, as_json: bool) -> None:
 
     found = sweep_status(store)
     _print_json(found) if as_json else click.echo(status_lines(found))
+
+
+@cli.command(name="reproduce-sample")
+@click.argument("store", type=PATH)
+@click.argument("sample", type=int)
+@click.option("--out", type=PATH, metavar="DIR", help="Deck and waveforms. [default: sample_K]")
+@click.option(
+    "--backend",
+    type=click.Choice(["shared", "process"]),
+    help="[default: that of the store's last run]",
+)
+@click.option(
+    "--time-limit", type=SECONDS, default=60.0, show_default=True, help="Seconds the run may take."
+)
+@TRUST
+@OSDI
+def reproduce_sample(
+    store: Path, sample: int, out: Path | None, backend: Any, time_limit: float, trust_netlist: bool
+) -> None:
+    """Make one sample of a store again: its deck, its waveforms, what it measures."""
+    from nandcosim.report.listing import reproduction_lines
+    from nandcosim.report.waveforms import plot_waveforms
+    from nandcosim.sweep.reproduce import reproduce
+
+    _trust(trust_netlist)
+    folder = out or Path(f"sample_{sample}")
+    found = reproduce(store, sample, folder, backend=backend, time_limit=time_limit)
+    if found.waveforms is not None and found.waveforms.scale and found.params is not None:
+        marks = found.circuit.marks(found.params)
+        title = f"{found.circuit.name}, sample {sample}"
+        plot_waveforms(found.waveforms, marks, title, folder / "waveforms.png")
+    click.echo(reproduction_lines(found))
+    if not found.same:
+        raise SimulationError(f"sample {sample}: differs from what {store} holds")
 
 
 @cli.command()

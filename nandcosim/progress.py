@@ -37,6 +37,8 @@ class Progress:
         Seconds since this run began.
     before : int
         Items that were finished before this run began; they do not count in the rate.
+    growing : bool
+        Whether more items may yet be asked for, so that `total` is no end.
     """
 
     done: int
@@ -44,6 +46,7 @@ class Progress:
     failed: int = 0
     elapsed: float = 0.0
     before: int = 0
+    growing: bool = False
 
     @property
     def fraction(self) -> float:
@@ -59,6 +62,8 @@ class Progress:
     @property
     def remaining(self) -> float:
         """Seconds left at the present rate; NaN while unknown."""
+        if self.growing:
+            return float("nan")
         if self.done >= self.total:
             return 0.0
         return (self.total - self.done) / self.rate
@@ -77,9 +82,14 @@ def format_duration(seconds: float) -> str:
 
 
 def format_line(description: str, progress: Progress, unit: str) -> str:
-    """One plain line: ``sweep: 1200/4000 samples (30 %), 2 failed, 14.2/s, 3:17 left``."""
+    """One plain line: ``sweep: 1200/4000 samples (30 %), 2 failed, 14.2/s, 3:17 left``.
+
+    Without an end in sight: ``sweep: 1200 samples so far, 2 failed, 14.2/s``.
+    """
     failed = f", {progress.failed} failed" if progress.failed else ""
     rate = "" if math.isnan(progress.rate) else f", {progress.rate:.3g}/s"
+    if progress.growing:
+        return f"{description}: {progress.done} {unit} so far{failed}{rate}"
     return (
         f"{description}: {progress.done}/{progress.total} {unit} "
         f"({100 * progress.fraction:.0f} %){failed}{rate}, "
@@ -124,15 +134,16 @@ def counted_progress(description: str, unit: str = "items") -> Iterator[Callable
 @contextmanager
 def _lines(description: str, unit: str, stream: TextIO) -> Iterator[ProgressCallback]:
     last_time = -LINE_INTERVAL
-    last_done = -1
+    last: Progress | None = None
 
     def update(progress: Progress) -> None:
-        nonlocal last_time, last_done
+        nonlocal last_time, last
         now = time.monotonic()
-        finished = progress.done >= progress.total
-        if progress.done == last_done or (now - last_time < LINE_INTERVAL and not finished):
+        finished = progress.done >= progress.total and not progress.growing
+        same = last is not None and (progress.done, progress.growing) == (last.done, last.growing)
+        if same or (now - last_time < LINE_INTERVAL and not finished):
             return
-        last_time, last_done = now, progress.done
+        last_time, last = now, progress
         print(format_line(description, progress, unit), file=stream, flush=True)
 
     yield update
@@ -157,6 +168,7 @@ def _bar(description: str, unit: str, stream: TextIO) -> Iterator[ProgressCallba
             failed = f"  {progress.failed} failed" if progress.failed else ""
             rate = "" if math.isnan(progress.rate) else f"  {progress.rate:.3g}/s"
             note = f"{failed}{rate}  {format_duration(progress.remaining)} left"
-            bars.update(task, completed=progress.done, total=progress.total, note=note)
+            total = None if progress.growing else progress.total
+            bars.update(task, completed=progress.done, total=total, note=note)
 
         yield update

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from nandcosim.progress import format_duration
 from nandcosim.spice.circuit import Circuit
 from nandcosim.spice.engine import Outcome
+from nandcosim.spice.status import Status
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from nandcosim.sweep.reproduce import Reproduced
 
 __all__ = [
     "circuit_listing",
     "describe_circuit",
     "quantity",
+    "reproduction_lines",
     "response_lines",
     "status_lines",
 ]
@@ -20,6 +28,9 @@ __all__ = [
 _PREFIXES = {
     -18: "a", -15: "f", -12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T",
 }  # fmt: skip
+
+#: Kinds of failure that are listed.
+MOST_FAILURES = 20
 _PREFIXED = {"A", "B", "F", "Hz", "J", "V", "W", "m", "ohm", "s"}
 
 
@@ -115,5 +126,86 @@ def status_lines(found: Mapping[str, Any]) -> str:
         made = ", ".join(f"{name} {count}" for name, count in found["engines"].items() if count)
         lines.append(f"  engines: {made or 'none yet'}")
         lines.append(f"  blocks in which the fast engine disagreed: {found['disagreements']}")
-    lines += [f"  {count} x {reason}" for reason, count in found["reasons"].items()]
+    if "plan" in found:
+        lines.append(_plan_line(found["plan"]))
+    if found["running"] or found["rate"] is not None:
+        lines.append(f"  {_pace(found)}")
+    lines += map(_failure_line, found["failures"][:MOST_FAILURES])
+    if len(found["failures"]) > MOST_FAILURES:
+        lines.append(f"  and {len(found['failures']) - MOST_FAILURES} other reasons: see --json")
+    if found["failures"]:
+        first = found["failures"][0]["samples"][0]
+        lines.append(f"  to see one alone: nandcosim reproduce-sample {found['path']} {first}")
     return "\n".join(lines)
+
+
+def _plan_line(plan: Mapping[str, Any]) -> str:
+    state = "complete" if plan.get("complete") else "not complete yet"
+    runs = f", {plan['runs']} runs" if "runs" in plan else ""
+    uniform = f" ({plan['uniform_runs']} without it)" if plan.get("uniform_runs") else ""
+    return f"  plan: {state}{runs}{uniform}"
+
+
+def _pace(found: Mapping[str, Any]) -> str:
+    parts = ["running now"] if found["running"] else []
+    if found["rate"] is not None:
+        parts.append(f"{found['rate']:.3g}/s in the last run")
+    if found["remaining"]:
+        parts.append(f"{format_duration(found['remaining'])} left at that rate")
+    return ", ".join(parts)
+
+
+def _failure_line(failure: Mapping[str, Any]) -> str:
+    named = ", ".join(map(str, failure["samples"]))
+    more = ", ..." if failure["count"] > len(failure["samples"]) else ""
+    count, status, reason = (failure[name] for name in ("count", "status", "reason"))
+    return f"  {count} x {status}: {reason} (samples {named}{more})"
+
+
+def reproduction_lines(made: Reproduced) -> str:
+    """Text of a sample made again: what was drawn, what the store holds, what came out."""
+    lines = [f"sample {made.sample} of {made.store}: {made.circuit.name}"]
+    lines += [f"  {name:<17} {value}" for name, value in made.coordinates.items()]
+    for knob in made.circuit.knobs:
+        if knob.name in made.knobs:
+            lines.append(f"  {knob.name:<17} {_spread(made.knobs[knob.name], knob.unit)}")
+    stored, found = made.stored, made.found
+    lines.append(f"  {'':<17} {'in the store':<20} now")
+    lines.append(f"  {'status':<17} {stored.status.label:<20} {_status_now(made)}")
+    for response in made.circuit.responses_declared:
+        if response.name in stored.responses:
+            old, new = (
+                quantity(each.responses.get(response.name, math.nan), response.unit)
+                for each in (stored, found)
+            )
+            lines.append(f"  {response.name:<17} {old:<20} {new}")
+    lines += [f"  stored reason: {stored.reason}"] if stored.reason else []
+    lines += [f"  reason now: {found.reason}"] if found.reason else []
+    lines.append(f"  {_verdict(made)}")
+    if made.deck is not None:
+        lines.append(f"  deck: {made.deck} (ngspice -b -r sample.raw {made.deck})")
+    if made.waveforms_file is not None:
+        lines.append(f"  waveforms: {made.waveforms_file}")
+    return "\n".join(lines)
+
+
+def _spread(values: np.ndarray, unit: str) -> str:
+    if values.size == 1:
+        return quantity(float(values[0]), unit)
+    low, high = quantity(float(values.min()), unit), quantity(float(values.max()), unit)
+    return f"{values.size} values, {low} to {high}"
+
+
+def _status_now(made: Reproduced) -> str:
+    again = made.found.status is Status.CRASHED and made.stored.status is Status.CRASHED
+    return f"{made.found.status.label} again" if again else made.found.status.label
+
+
+def _verdict(made: Reproduced) -> str:
+    if made.stored.status is Status.NOT_RUN:
+        return "the sweep has not run it yet"
+    if not made.same:
+        return "differs from the store"
+    if made.by_fast_engine:
+        return "the store's values are the fast engine's, those now ngspice's"
+    return "the same, bit for bit"

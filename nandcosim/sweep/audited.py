@@ -22,7 +22,7 @@ from nandcosim.sweep.sampling import draw
 from nandcosim.sweep.simulation import SampleResult, collect, fast_model, parsed
 from nandcosim.sweep.spec import SweepSpec
 
-__all__ = ["audited_sample", "run_chunk"]
+__all__ = ["Simulate", "audited_sample", "run_chunk"]
 
 #: Sets the choice of audited samples apart from the samples' own random numbers.
 _AUDIT_STREAM = 0xA0D17
@@ -104,8 +104,7 @@ class _FastChunk:
     def _run_in_ngspice(self, samples: Iterable[int]) -> None:
         chosen = tuple(samples)
         if chosen:
-            job = replace(self.job, chunk=replace(self.job.chunk, samples=chosen))
-            self.results.update(zip(chosen, self.simulate(job), strict=True))
+            self.results.update(zip(chosen, self.simulate(self.job.only(chosen)), strict=True))
 
     def _collected(self, made: np.ndarray, fast: dict[str, np.ndarray]) -> ChunkResult:
         """Merge the engines' samples; see `ChunkResult`."""

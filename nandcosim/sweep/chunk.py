@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from nandcosim.spice.engine import BackendName
 
-__all__ = ["Chunk", "ChunkResult", "EngineUsed", "Job"]
+__all__ = ["Chunk", "ChunkResult", "EngineUsed", "Job", "Refusal"]
 
 
 class EngineUsed(IntEnum):
@@ -34,7 +34,7 @@ class Chunk:
     point : int
         Number of the grid point.
     start, stop : int
-        Range of samples of the store's chunk.
+        Range of samples, within one chunk of the store.
     samples : tuple of int
         Those that are to be run.
     """
@@ -59,6 +59,8 @@ class ChunkResult:
     deviations : dict of str to ndarray
         Of audited samples what the fast engine gave, less what ngspice gave; infinite where
         only one of them found a value.
+    seconds : float
+        Wall time that the worker took.
     """
 
     status: np.ndarray
@@ -66,6 +68,25 @@ class ChunkResult:
     responses: dict[str, np.ndarray]
     engine: np.ndarray | None = None
     deviations: dict[str, np.ndarray] = field(default_factory=dict)
+    seconds: float = float("nan")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a worker that must not take part answers instead of a result.
+
+    Attributes
+    ----------
+    worker : str
+        Its address.
+    host : str
+    reason : str
+        In what it differs from the plan.
+    """
+
+    worker: str
+    host: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -81,9 +102,27 @@ class Job:
         ``shared`` or ``process``.
     time_limit : float
         Seconds a sample.
+    identity : dict of str to str
+        What the worker must be; see `nandcosim.sweep.identity`.
+    scores : ndarray, shape (len(chunk.samples), dimensions), or None
+        The samples' standard normal scores, where the sweep's plan chose them.
     """
 
     spec: str
     chunk: Chunk
     backend: BackendName
     time_limit: float
+    identity: dict[str, str] = field(default_factory=dict)
+    scores: np.ndarray | None = field(default=None, repr=False, compare=False)
+
+    def only(self, samples: tuple[int, ...]) -> Job:
+        """The same job for some of its samples."""
+        chunk = replace(self.chunk, samples=samples)
+        if self.scores is None:
+            return replace(self, chunk=chunk)
+        rows = [self.chunk.samples.index(k) for k in samples]
+        return replace(self, chunk=chunk, scores=self.scores[rows])
+
+    def scores_of(self, k: int) -> np.ndarray | None:
+        """The chosen scores of sample `k`; None: the sweep's sampler draws them."""
+        return None if self.scores is None else self.scores[self.chunk.samples.index(k)]

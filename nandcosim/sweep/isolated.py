@@ -21,12 +21,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import IO, Any
 
+import numpy as np
+
 from nandcosim.errors import SimulationError
 from nandcosim.spice.status import Status
 from nandcosim.sweep.chunk import Chunk, Job
 from nandcosim.sweep.simulation import SampleResult, parsed, simulate_sample
 
-__all__ = ["simulate_isolated"]
+__all__ = ["death", "document_of", "job_of", "simulate_isolated"]
 
 #: Seconds beyond a sample's own time limit after which a silent child is killed: the
 #: limit is then not being kept, because native code hangs.
@@ -53,7 +55,7 @@ def simulate_isolated(job: Job) -> list[SampleResult]:
     remaining = list(job.chunk.samples)
     results: dict[int, SampleResult] = {}
     while remaining:
-        results.update(_run_child(replace(job, chunk=replace(job.chunk, samples=tuple(remaining)))))
+        results.update(_run_child(job.only(tuple(remaining))))
         remaining = [k for k in remaining if k not in results]
     return [results[k] for k in job.chunk.samples]
 
@@ -92,7 +94,7 @@ def _run_child(job: Job) -> dict[int, SampleResult]:
                 current = None
         code = child.wait()
         if current is not None:
-            results[current] = _death(code, hung, job.time_limit)
+            results[current] = death(code, hung, job.time_limit)
         if not results:
             raise SimulationError(
                 "the process for isolated samples ended before its first one: "
@@ -101,7 +103,8 @@ def _run_child(job: Job) -> dict[int, SampleResult]:
     return results
 
 
-def _death(code: int, hung: bool, time_limit: float) -> SampleResult:
+def death(code: int, hung: bool, time_limit: float) -> SampleResult:
+    """The outcome of a sample whose process ended with `code`, or had to be ended."""
     if hung:
         reason = f"did not return {GRACE:g} s after its time limit of {time_limit:g} s; killed"
         return SampleResult(Status.TIMEOUT, reason, {})
@@ -163,9 +166,22 @@ def _messages(child: subprocess.Popen[str], job: Job) -> queue.Queue[dict[str, A
 
     threading.Thread(target=read, daemon=True).start()
     with contextlib.suppress(BrokenPipeError):
-        json.dump(asdict(job), stdin)
+        json.dump(document_of(job), stdin)
         stdin.close()
     return found
+
+
+def document_of(job: Job) -> dict[str, Any]:
+    """The job as JSON has it; Python writes floats so that they come back exactly."""
+    scores = None if job.scores is None else job.scores.tolist()
+    return {**asdict(replace(job, scores=None)), "scores": scores}
+
+
+def job_of(document: dict[str, Any]) -> Job:
+    """The inverse of `document_of`."""
+    chunk = Chunk(**{**document["chunk"], "samples": tuple(document["chunk"]["samples"])})
+    scores = None if document["scores"] is None else np.array(document["scores"])
+    return Job(**{**document, "chunk": chunk, "scores": scores})
 
 
 # -------------------------------------------------------------- the child
@@ -176,19 +192,17 @@ def main() -> None:
     # ngspice and user code may print; messages go where nobody else writes.
     report = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    document = json.load(sys.stdin)
-    chunk = Chunk(**{**document["chunk"], "samples": tuple(document["chunk"]["samples"])})
-    job = Job(**{**document, "chunk": chunk})
+    job = job_of(json.load(sys.stdin))
 
     def tell(**message: Any) -> None:
         print(json.dumps(message), file=report, flush=True)
 
     try:
         spec, circuit = parsed(job.spec)
-        for k in chunk.samples:
+        for k in job.chunk.samples:
             tell(start=k)
             result = simulate_sample(spec, circuit, job, k)
-            if k != chunk.samples[0] and not result.was_tried(job.backend):
+            if k != job.chunk.samples[0] and not result.was_tried(job.backend):
                 # An earlier sample left the library dead; a new child takes this one.
                 tell(refused=k)
                 return

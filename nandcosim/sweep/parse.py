@@ -26,6 +26,8 @@ from pydantic import (
 from nandcosim.errors import InputError
 from nandcosim.spice.circuit import Circuit, Params
 from nandcosim.sweep.distributions import DISTRIBUTIONS
+from nandcosim.sweep.goals import Precision, RareEvent
+from nandcosim.sweep.parse_goals import parse_precision, parse_rare
 from nandcosim.sweep.registry import load_circuit
 from nandcosim.sweep.spec import (
     NumberOrText,
@@ -42,7 +44,7 @@ from nandcosim.wording import first_mistake, readable, suggestion, unknown_key, 
 __all__ = ["load_spec", "parse_spec"]
 
 #: Names of the store that an axis must not take.
-RESERVED_NAMES = ("sample", "status", "reason", "engine")
+RESERVED_NAMES = ("sample", "status", "reason", "engine", "wanted", "stage", "log_weight")
 
 #: Share of samples that the fast engine runs in both.
 DEFAULT_AUDIT = 0.01
@@ -68,6 +70,8 @@ class _SpecFile(BaseModel):
     random: list[RandomVariable] = Field(default_factory=list)
     engine: Literal["ngspice", "fast"] = "ngspice"
     audit: float | None = Field(default=None, gt=0, le=1)
+    precision: dict[str, Any] | None = None
+    rare: dict[str, Any] | None = None
 
 
 class _Linspace(BaseModel):
@@ -159,6 +163,7 @@ class _Checker:
                     f"{suggestion(name, allowed)}; parameters: {', '.join(allowed)}",
                 )
         axes = {name: self._axis(name, value) for name, value in raw_axes.items()}
+        precision, rare = self._goals(axes)
         spec = SweepSpec(
             circuit=self.file.circuit,
             samples=self.file.samples,
@@ -172,6 +177,8 @@ class _Checker:
             random=random,
             engine=self.file.engine,
             audit=DEFAULT_AUDIT if self.file.audit is None else self.file.audit,
+            precision=precision,
+            rare=rare,
         )
         self._check_engine(spec)
         for point in checked_points(spec.grid_shape):
@@ -202,6 +209,33 @@ class _Checker:
                     f"found {entry.target!r}, allowed with engine = 'fast': "
                     f"{', '.join(self.knobs)}",
                 )
+
+    def _goals(
+        self, axes: Mapping[str, tuple[Scalar, ...]]
+    ) -> tuple[Precision | None, RareEvent | None]:
+        """What the sweep asks for instead of a number of samples."""
+        file = self.file
+        given = [name for name in ("precision", "rare") if getattr(file, name) is not None]
+        if not given:
+            return None, None
+        if len(given) > 1:
+            raise self._error("precision", "is given and rare too; keep one of the two")
+        (key,) = given
+        # The size of a stratified design would have to be known beforehand.
+        if file.sampler != "monte-carlo":
+            raise self._error(
+                "sampler", f"found {file.sampler!r}, allowed with {key}: 'monte-carlo'"
+            )
+        asked = self._responses()
+        responses = {r.name: r for r in self.circuit.responses_declared if r.name in asked}
+        if file.precision is not None:
+            return parse_precision(file.precision, responses, axes, self.where), None
+        assert file.rare is not None
+        if file.engine != "ngspice":
+            raise self._error("engine", f"found {file.engine!r}, allowed with rare: 'ngspice'")
+        if not file.random:
+            raise self._error("random", "is missing; a rare event needs random variables")
+        return None, parse_rare(file.rare, responses, self.where)
 
     def _responses(self) -> tuple[str, ...]:
         declared = [response.name for response in self.circuit.responses_declared]

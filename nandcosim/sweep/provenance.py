@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import platform
 import shutil
 import socket
@@ -10,11 +11,13 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
-from nandcosim.errors import NandcosimError
+from nandcosim.errors import InputError, NandcosimError
+from nandcosim.spice.circuit import Circuit
 from nandcosim.spice.installation import executable_version, osdi_models
 from nandcosim.spice.netlists import digest
+from nandcosim.sweep.spec import SweepSpec, base_params, checked_points
 
-__all__ = ["host", "versions"]
+__all__ = ["file_digest", "host", "netlist_digests", "netlist_paths", "versions"]
 
 _PACKAGES = ("nandcosim", "PySpice", "numpy", "scipy", "xarray", "zarr", "dask")
 
@@ -55,3 +58,36 @@ def _git_commit() -> str:
 def host() -> dict[str, str]:
     """The machine that ran."""
     return {"name": socket.gethostname(), "system": platform.platform()}
+
+
+def netlist_paths(spec: SweepSpec, circuit: Circuit) -> dict[str, Path]:
+    """Netlist files of a sweep, by folder and file name (the rest differs by machine)."""
+    paths: set[str] = set()
+    for point in checked_points(spec.grid_shape):
+        paths.update(circuit.files(base_params(spec, circuit, spec.coordinates(point))))
+    return {"/".join(Path(path).parts[-2:]): Path(path) for path in sorted(paths)}
+
+
+def netlist_digests(spec: SweepSpec, circuit: Circuit) -> dict[str, str]:
+    """SHA-256 of every netlist file of a sweep, by folder and file name.
+
+    Raises
+    ------
+    InputError
+        If one cannot be read.
+    """
+    return {name: file_digest(path) for name, path in netlist_paths(spec, circuit).items()}
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None

@@ -23,7 +23,7 @@ from nandcosim.spice.circuit import Circuit, Knob, Params
 from nandcosim.sweep.distributions import DISTRIBUTIONS, Distribution
 from nandcosim.sweep.spec import RandomVariable, Scalar, SweepSpec, base_params, knob_cells
 
-__all__ = ["draw", "normal_scores"]
+__all__ = ["dimensions", "draw", "normal_scores", "realise"]
 
 #: Half the resolution of scipy's Sobol points (30 bits): centres each point in its
 #: cell, so that none is exactly 0, whose normal score would be infinite.
@@ -61,8 +61,20 @@ def draw(
     pydantic.ValidationError
         If a drawn parameter is out of the circuit's bounds.
     """
+    scores = normal_scores(spec, point, k, dimensions(spec, circuit, point))
+    return realise(spec, circuit, point, scores)
+
+
+def dimensions(spec: SweepSpec, circuit: Circuit, point: int) -> int:
+    """Number of standard normal scores that a sample of the grid point takes."""
+    return sum(source.scores for source in _prepare(spec, circuit, point).sources)
+
+
+def realise(
+    spec: SweepSpec, circuit: Circuit, point: int, scores: np.ndarray
+) -> tuple[Params, dict[str, np.ndarray]]:
+    """Parameters and knobs of a sample from its scores, shape (dimensions,); see `draw`."""
     place = _prepare(spec, circuit, point)
-    scores = normal_scores(spec, point, k, sum(source.scores for source in place.sources))
     knobs = {name: np.zeros(size) for name, size in place.sizes.items()}
     drawn: dict[str, float] = {}
     first = 0

@@ -21,7 +21,7 @@ from nandcosim.spice.installation import NgspiceNotFoundError
 from nandcosim.spice.status import Status
 from nandcosim.sweep.chunk import ChunkResult, Job
 from nandcosim.sweep.registry import load_circuit
-from nandcosim.sweep.sampling import draw
+from nandcosim.sweep.sampling import draw, realise
 from nandcosim.sweep.spec import SweepSpec
 
 __all__ = ["SampleResult", "collect", "fast_model", "parsed", "simulate_sample"]
@@ -50,7 +50,7 @@ _fast: dict[tuple[type[Circuit], Params], FastModel | None] = {}
 def simulate_sample(spec: SweepSpec, circuit: Circuit, job: Job, k: int) -> SampleResult:
     """Run one sample; whatever goes wrong in it becomes its status and reason."""
     try:
-        params, knobs = draw(spec, circuit, job.chunk.point, k)
+        params, knobs = _drawn(spec, circuit, job, k)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"])) or "parameters"
@@ -65,6 +65,15 @@ def simulate_sample(spec: SweepSpec, circuit: Circuit, job: Job, k: int) -> Samp
         _close_engine()
         return SampleResult(_status_of(error), _describe(error), {})
     return SampleResult(outcome.status, outcome.reason, outcome.responses)
+
+
+def _drawn(
+    spec: SweepSpec, circuit: Circuit, job: Job, k: int
+) -> tuple[Params, dict[str, np.ndarray]]:
+    scores = job.scores_of(k)
+    if scores is None:
+        return draw(spec, circuit, job.chunk.point, k)
+    return realise(spec, circuit, job.chunk.point, scores)
 
 
 def fast_model(circuit: Circuit, params: Params, job: Job) -> FastModel | None:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Strict, StrictBool, StrictInt, Stric
 
 from nandcosim.spice.circuit import Circuit, Knob, Params
 from nandcosim.sweep.distributions import DISTRIBUTIONS
+from nandcosim.sweep.goals import Precision, RareEvent
 
 __all__ = [
     "NumberOrText",
@@ -87,7 +88,7 @@ class SweepSpec(BaseModel):
     circuit : str
         Name that `load_circuit` understands.
     samples : int
-        Samples at every grid point.
+        Samples at every grid point; the most of them, if the sweep is planned.
     seed : int
     sampler : str
         ``monte-carlo``, ``latin-hypercube`` or ``sobol``.
@@ -105,6 +106,8 @@ class SweepSpec(BaseModel):
         ``ngspice``, or ``fast``: the circuit's fast model, audited.
     audit : float
         Share of samples that ``fast`` also runs in ngspice.
+    precision : Precision or None
+    rare : RareEvent or None
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -121,6 +124,13 @@ class SweepSpec(BaseModel):
     random: tuple[RandomVariable, ...]
     engine: Literal["ngspice", "fast"] = "ngspice"
     audit: float = 0.01
+    precision: Precision | None = None
+    rare: RareEvent | None = None
+
+    @property
+    def planned(self) -> bool:
+        """Whether the results decide which samples are run: see `nandcosim.sweep.plan`."""
+        return self.precision is not None or self.rare is not None
 
     @property
     def block(self) -> int:

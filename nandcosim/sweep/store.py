@@ -4,14 +4,17 @@ Layout. The dimensions are the sweep's axes, then ``sample``. Variables: ``statu
 (int8, see `nandcosim.spice.status.Status`), ``reason`` (text, empty where there is
 nothing to say) and one float64 variable a response. A sweep with the fast engine also has
 ``engine`` (int8, see `nandcosim.sweep.chunk.EngineUsed`) and one float64 variable
-``audit_<response>`` a response. A chunk is one grid point times
-up to ``chunk`` samples.
+``audit_<response>`` a response. A sweep that plans its samples (``spec.planned``) has
+``wanted`` over the axes alone, int64, the samples asked for so far; that of a rare event
+``stage`` (int8) and ``log_weight`` (float64) as well. How they are cut into files is in
+`nandcosim.sweep.layout`.
 
-Order of writing. A chunk's responses and reasons are written first and its status
+Order of writing. The responses and reasons of a task are written first and its status
 last, and every file is replaced atomically (zarr's LocalStore writes a temporary file
 and renames it), so whatever kills the process, a sample whose status is not
-``not_run`` has its data. There is one writer, the process that runs the sweep; a lock
-on the folder keeps a second one out.
+``not_run`` has its data. What else may happen to files is in
+`nandcosim.sweep.verification`. There is one writer, the process that runs the sweep; a
+lock keeps a second one out.
 
 Times, hosts and versions live in attributes only: the same sweep run twice gives the
 same arrays.
@@ -20,13 +23,15 @@ same arrays.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import shutil
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,25 +39,29 @@ import numpy as np
 import xarray as xr
 import zarr
 import zarr.errors
+from pydantic import ValidationError
 
 from nandcosim.errors import InputError, NandcosimError
-from nandcosim.spice.circuit import Circuit, Response
+from nandcosim.spice.circuit import Circuit
 from nandcosim.spice.status import Status
-from nandcosim.sweep.chunk import Chunk, ChunkResult, EngineUsed
-from nandcosim.sweep.spec import SweepSpec, base_params, checked_points
+from nandcosim.sweep.chunk import Chunk, ChunkResult
+from nandcosim.sweep.layout import audit_name, declare_arrays, sample_arrays, slabs
+from nandcosim.sweep.provenance import netlist_digests
+from nandcosim.sweep.spec import SweepSpec, base_params
+from nandcosim.sweep.standing import standing
+from nandcosim.sweep.verification import damage_named, mend, require_complete
 
 __all__ = ["SweepStore", "open_store", "status", "store_digest"]
 
 #: Version of the layout above.
 FORMAT = 1
 
-#: Limits to the samples of a chunk, unless one is asked for. A chunk is what is lost when
-#: a machine dies, and what progress moves by; it should take seconds.
-MIN_CHUNK, USUAL_CHUNK, MAX_CHUNK = 10, 100, 1000
+#: Locked while the store is written: no file that is ever replaced, and no folder, which
+#: network file systems do not lock.
+LOCKED_FILE = Path("status", "zarr.json")
 
-#: Chunks that a sweep should have at least, to keep workers busy, and at most, since each
-#: is a few files.
-FEWEST_CHUNKS, MOST_CHUNKS = 50, 10_000
+#: Times a lock is tried, and seconds between them; `SweepStore.is_running` takes it for an instant.
+LOCK_TRIES, LOCK_WAIT = 3, 0.1
 
 
 class SweepStore(os.PathLike[str]):
@@ -68,6 +77,7 @@ class SweepStore(os.PathLike[str]):
         self.path = path
         self.spec = spec
         self._group = group
+        self._arrays: dict[str, Any] = {}
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -92,12 +102,11 @@ class SweepStore(os.PathLike[str]):
         """
         if path.exists():
             raise InputError(f"{path}: exists already")
-        chunk = _whole_blocks(_chunk_length(spec) if chunk is None else chunk, spec)
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             group = zarr.create_group(str(draft), zarr_format=3)
-            _declare_arrays(group, spec, circuit, chunk)
+            declare_arrays(group, spec, circuit, chunk)
             group.attrs.update(_identity(spec, circuit))
             draft.rename(path)
         except OSError as error:
@@ -121,7 +130,9 @@ class SweepStore(os.PathLike[str]):
         try:
             group = zarr.open_group(str(path), mode="r+" if writable else "r", zarr_format=3)
             attributes = dict(group.attrs)
-        except (OSError, ValueError, KeyError, zarr.errors.BaseZarrError):
+        except (OSError, ValueError, KeyError, zarr.errors.BaseZarrError) as error:
+            if (path / "zarr.json").exists():
+                raise _broken_metadata(path, "zarr.json", error) from None
             attributes = {}
         if "nandcosim_sweep" not in attributes:
             raise InputError(f"{path}: is not the store of a sweep")
@@ -130,11 +141,14 @@ class SweepStore(os.PathLike[str]):
                 f"{path}: found store format {attributes['nandcosim_sweep']!r}, "
                 f"this version reads format {FORMAT}"
             )
-        spec = SweepSpec.model_validate_json(str(attributes["spec"]))
-        lost = [name for name in _array_names(spec) if name not in group]
-        if lost:
-            raise InputError(f"{path}: the store is damaged, its array {lost[0]!r} is missing")
-        return cls(path, group, spec)
+        try:
+            spec = SweepSpec.model_validate_json(str(attributes["spec"]))
+        except (KeyError, ValidationError) as error:
+            raise _broken_metadata(path, "zarr.json", error) from None
+        store = cls(path, group, spec)
+        for name in (*sample_arrays(spec), *spec.axes, *(["wanted"] if spec.planned else [])):
+            store.array(name)
+        return store
 
     def require_same(self, spec: SweepSpec, circuit: Circuit) -> None:
         """Refuse to continue the store with another sweep.
@@ -164,19 +178,75 @@ class SweepStore(os.PathLike[str]):
 
     @property
     def chunk(self) -> int:
-        """Samples a chunk."""
-        return int(self._array("status").chunks[-1])
+        """Samples of a grid point that one chunk holds."""
+        return int(self.array("status").chunks[-1])
 
-    def _array(self, name: str) -> Any:  # zarr's own type rejects tuples it accepts
-        return self._group[name]
+    def array(self, name: str) -> Any:  # zarr's own type rejects tuples it accepts
+        """One of the store's arrays.
+
+        Raises
+        ------
+        InputError
+            If the store has lost it.
+        """
+        if name not in self._arrays:
+            try:
+                found: Any = self._group[name]
+            except KeyError:
+                raise InputError(
+                    f"{self.path}: the store is damaged, its array {name!r} is missing"
+                ) from None
+            except (OSError, ValueError, TypeError, zarr.errors.BaseZarrError) as error:
+                raise _broken_metadata(self.path, f"{name}/zarr.json", error) from None
+            # A chunk of nothing but fill values is told from one that was lost.
+            self._arrays[name] = found.with_config({"write_empty_chunks": True})
+        return self._arrays[name]
 
     def status_codes(self) -> np.ndarray:
         """Status of every sample, int8, shape (points, samples)."""
-        codes = np.asarray(self._array("status")[...], dtype=np.int8)
+        with damage_named(self):
+            codes = np.asarray(self.array("status")[...], dtype=np.int8)
         return codes.reshape(self.spec.points, self.spec.samples)
 
-    def pending(self, codes: np.ndarray, retry_failed: bool = False) -> Iterator[Chunk]:
-        """Chunks still to run, in the order of the store, lazily.
+    def wanted(self) -> np.ndarray:
+        """Samples asked for so far at every grid point, int64, shape (points,)."""
+        if not self.spec.planned:
+            return np.full(self.spec.points, self.spec.samples, dtype=np.int64)
+        with damage_named(self):
+            return np.asarray(self.array("wanted")[...], dtype=np.int64).reshape(-1)
+
+    def outcomes(
+        self, point: int, names: Sequence[str], stop: int
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Samples 0 to `stop` of a grid point.
+
+        Parameters
+        ----------
+        point : int
+        names : sequence of str
+            Responses, or other arrays over samples.
+        stop : int
+
+        Returns
+        -------
+        status : ndarray of int8, shape (stop,)
+        values : dict of str to ndarray, shape (stop,)
+        """
+        place = (*self.spec.index(point), slice(0, stop))
+        with damage_named(self):
+            values = {name: np.asarray(self.array(name)[place]) for name in names}
+            return np.asarray(self.array("status")[place], dtype=np.int8), values
+
+    def pending(
+        self,
+        codes: np.ndarray,
+        retry_failed: bool = False,
+        length: Callable[[], int] | None = None,
+    ) -> Iterator[Chunk]:
+        """Tasks still to run, in the order of the store, lazily.
+
+        Of a sweep that plans its samples they are those below `wanted` at the time of the
+        call. A task with the fast engine has whole blocks, or samples to run again.
 
         Parameters
         ----------
@@ -184,18 +254,36 @@ class SweepStore(os.PathLike[str]):
             What `status_codes` returned.
         retry_failed : bool
             Whether failed samples are run again too.
+        length : callable, optional
+            Gives the most samples that the next task may have; default: a chunk of the store.
         """
         chunk = self.chunk
-        for point in range(self.spec.points):
-            row = codes[point]
-            wanted = row != Status.OK if retry_failed else row == Status.NOT_RUN
-            if not wanted.any():
+        for point, stop in enumerate(self.wanted().tolist()):
+            row = codes[point, :stop]
+            again = row != Status.OK if retry_failed else row == Status.NOT_RUN
+            if not again.any():
                 continue
-            for start in range(0, self.spec.samples, chunk):
-                stop = min(start + chunk, self.spec.samples)
-                samples = tuple(int(k) for k in start + np.flatnonzero(wanted[start:stop]))
-                if samples:
-                    yield Chunk(point, start, stop, samples)
+            for start in range(0, stop, chunk):
+                places = start + np.flatnonzero(again[start : start + chunk])
+                while places.size:
+                    task = self._next_task(point, places, stop, length() if length else chunk)
+                    places = places[len(task.samples) :]
+                    yield task
+
+    def _next_task(self, point: int, places: np.ndarray, stop: int, length: int) -> Chunk:
+        """The first of the samples at `places` that may make one task."""
+        if self.spec.engine == "ngspice":
+            here = places[: max(1, length)]
+            return Chunk(point, int(here[0]), int(here[-1]) + 1, tuple(here.tolist()))
+        block = self.spec.block
+        blocks, first, count = np.unique(places // block, return_index=True, return_counts=True)
+        whole = count == np.minimum(block, stop - blocks * block)
+        alike = (whole == whole[0]) & (blocks - blocks[0] == np.arange(blocks.size))
+        number = min(max(1, length // block), int(np.append(alike, False).argmin()))
+        here = places[: first[number] if number < blocks.size else None]
+        start = int(blocks[0]) * block
+        end = min((int(blocks[number - 1]) + 1) * block, stop)
+        return Chunk(point, start, end, tuple(here.tolist()))
 
     def dataset(self) -> xr.Dataset:
         """The store as a lazy dataset (dask arrays)."""
@@ -210,118 +298,145 @@ class SweepStore(os.PathLike[str]):
         return dataset.assign_coords(text)
 
     def digest(self) -> str:
-        """SHA-256 over spec, netlist digests and all data; independent of chunking and time."""
+        """SHA-256 over spec, netlist digests and all data; independent of chunking and time.
+
+        Raises
+        ------
+        InputError
+            If a file of the store is damaged or missing.
+        """
+        require_complete(self)
         total = hashlib.sha256(self.spec.canonical_json().encode())
         total.update(json.dumps(self.attributes["netlists"], sort_keys=True).encode())
-        for name in _array_names(self.spec):
-            array = self._array(name)
-            total.update(name.encode())
-            for slab in self._slabs():
-                total.update(_bytes(np.asarray(array[slab])))
+        with damage_named(self):
+            for name in sample_arrays(self.spec):
+                total.update(name.encode())
+                for slab in slabs(self.array(name)):
+                    total.update(_bytes(np.asarray(self.array(name)[slab])))
+        if self.spec.planned:
+            total.update(b"wanted" + _bytes(self.wanted()))
         return total.hexdigest()
-
-    def _slabs(self) -> Iterator[Any]:
-        """Selections that cover the store in order; the whole may not fit in memory."""
-        if not self.spec.axes:
-            yield ...
-        else:
-            yield from range(self.spec.grid_shape[0])
 
     def status(self) -> dict[str, Any]:
         """How far the sweep is; see `status`."""
-        codes = self.status_codes()
-        counts = _status_counts(codes)
-        total = codes.size
-        done = total - counts["not_run"]
-        return {
-            "path": str(self.path),
-            "circuit": self.spec.circuit,
-            "total": total,
-            "done": done,
-            "failed": done - counts["ok"],
-            "fraction_done": done / total,
-            "counts": counts,
-            "reasons": self._reason_counts(codes),
-            **self._engine_counts(codes),
-        }
+        with damage_named(self):
+            return standing(self)
 
-    def _engine_counts(self, codes: np.ndarray) -> dict[str, Any]:
-        """Samples of each engine, and the blocks in which the fast one disagreed."""
-        if self.spec.engine == "ngspice":
-            return {}
-        used = np.asarray(self._array("engine")[...]).reshape(codes.shape)
-        done = codes != Status.NOT_RUN
-        starts = np.arange(0, self.spec.samples, self.spec.block)
-        fell_back = np.logical_or.reduceat(done & (used == EngineUsed.FALLBACK), starts, axis=1)
-        return {
-            "engines": {e.name.lower(): int((used[done] == e).sum()) for e in EngineUsed},
-            "disagreements": int(fell_back.sum()),
-        }
-
-    def _reason_counts(self, codes: np.ndarray) -> dict[str, int]:
-        array = self._array("reason")
-        counts: dict[str, int] = {}
-        failed = (codes != Status.OK) & (codes != Status.NOT_RUN)
-        for point in np.flatnonzero(failed.any(axis=1)):
-            row = np.asarray(array[self.spec.index(int(point))], dtype=object)
-            for text in row[failed[point]]:
-                counts[str(text)] = counts.get(str(text), 0) + 1
-        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    def is_running(self) -> bool:
+        """Whether a process holds the store for writing."""
+        with (self.path / LOCKED_FILE).open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
     # -- writing
 
     def write(self, chunk: Chunk, result: ChunkResult) -> None:
-        """Put the outcome of `chunk` into the store, its status last."""
+        """Put the outcome of a task into the store, its status last.
+
+        Raises
+        ------
+        NandcosimError
+            If the disk is full; what was written before stays exact.
+        """
+        columns: dict[str, Any] = {name: result.responses[name] for name in self.spec.responses}
+        if result.engine is not None:
+            columns["engine"] = result.engine
+            nothing = np.full(len(chunk.samples), np.nan)
+            for name in self.spec.responses:
+                columns[audit_name(name)] = result.deviations.get(name, nothing)
+        columns["reason"] = np.array(result.reason, dtype=object)
         place = (*self.spec.index(chunk.point), slice(chunk.start, chunk.stop))
         inside = np.asarray(chunk.samples) - chunk.start
-        status_array = self._array("status")
-        codes = np.asarray(status_array[place])
-        if (codes[inside] != Status.NOT_RUN).any():
-            # Samples run again: never an old status beside new numbers.
-            codes[inside] = Status.NOT_RUN
+        status_array = self.array("status")
+        with _room_on_disk(self.path):
+            codes = np.asarray(status_array[place])
+            if (codes[inside] != Status.NOT_RUN).any():
+                # Samples run again: never an old status beside new numbers.
+                codes[inside] = Status.NOT_RUN
+                status_array[place] = codes
+            for name, values in columns.items():
+                self._overlay(name, place, inside, values)
+            codes[inside] = result.status
             status_array[place] = codes
-        for name in self.spec.responses:
-            self._overlay(name, place, inside, result.responses[name])
-        if result.engine is not None:
-            self._overlay("engine", place, inside, result.engine)
-        for name, values in result.deviations.items():
-            self._overlay(_audit(name), place, inside, values)
-        self._overlay("reason", place, inside, np.array(result.reason, dtype=object))
-        codes[inside] = result.status
-        status_array[place] = codes
 
     def _overlay(
         self, name: str, place: tuple[Any, ...], inside: np.ndarray, values: np.ndarray
     ) -> None:
-        array = self._array(name)
-        block = np.asarray(array[place])
-        block[inside] = values
-        array[place] = block
+        array = self.array(name)
+        if inside.size < place[-1].stop - place[-1].start:
+            block = np.asarray(array[place])
+            block[inside] = values
+            values = block
+        array[place] = values
+
+    def set_wanted(self, wanted: np.ndarray) -> None:
+        """Ask for samples 0 to ``wanted[p]`` of every grid point p.
+
+        With the fast engine they are rounded up to whole blocks.
+
+        Parameters
+        ----------
+        wanted : ndarray of int, shape (points,)
+        """
+        block = self.spec.block if self.spec.engine == "fast" else 1
+        rounded = np.minimum(-(-np.asarray(wanted) // block) * block, self.spec.samples)
+        with _room_on_disk(self.path):
+            self.array("wanted")[...] = rounded.reshape(self.spec.grid_shape)
+
+    def write_plan_of(
+        self, point: int, start: int, stage: np.ndarray, log_weight: np.ndarray
+    ) -> None:
+        """Put what the plan says of a point's samples from `start` on beside them.
+
+        Before they are run: a sample that is done has all its data.
+
+        Parameters
+        ----------
+        point, start : int
+        stage : ndarray of int8, shape (n,)
+        log_weight : ndarray of float64, shape (n,)
+        """
+        place = (*self.spec.index(point), slice(start, start + len(stage)))
+        with _room_on_disk(self.path):
+            self.array("stage")[place] = stage
+            self.array("log_weight")[place] = log_weight
+
+    def record_plan(self, plan: Mapping[str, Any]) -> None:
+        """Put the state of the plan into the attributes: ``complete``, ``runs`` and the like."""
+        with _room_on_disk(self.path):
+            self._group.attrs["plan"] = dict(plan)
 
     def record_run(self, run: Mapping[str, Any]) -> None:
-        """Append (or, for the same ``id``, replace) the record of a run in the attributes."""
+        """Append (or, for the same ``id``, replace) the record of a run in the attributes.
+
+        Its ``samples`` and ``seconds`` so far give the rate that `status` tells.
+        """
         runs = [each for each in self.attributes["runs"] if each["id"] != run["id"]]
-        self._group.attrs["runs"] = [*runs, dict(run)]
+        with _room_on_disk(self.path):
+            self._group.attrs["runs"] = [*runs, dict(run)]
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the store for writing; the lock ends with the process, however it ends.
+        """Hold the store for writing, whole; the lock ends with the process, however it ends.
+
+        What a process that was killed left behind is removed, and damaged files are taken
+        out (`nandcosim.sweep.verification.mend`), so that read the status afterwards.
 
         Raises
         ------
         NandcosimError
             If another process holds it.
         """
-        # The folder itself is locked: a lock file would be foreign matter in a Zarr group.
-        folder = os.open(self.path, os.O_RDONLY)
-        try:
-            _lock(folder, self.path)
-            # Left behind by a process killed while it replaced the attributes.
-            for leftover in self.path.glob("zarr.*.partial"):
+        with (self.path / LOCKED_FILE).open("r+b") as file:
+            _lock(file.fileno(), self.path)
+            for leftover in self.path.rglob("*.partial"):
                 leftover.unlink()
+            with _room_on_disk(self.path):
+                mend(self)
             yield
-        finally:
-            os.close(folder)
 
 
 def open_store(path: str | os.PathLike[str]) -> xr.Dataset:
@@ -357,8 +472,18 @@ def status(path: str | os.PathLike[str]) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``total``, ``done``, ``failed``, ``fraction_done``; ``counts`` (samples of every
-        status by its label) and ``reasons`` (failed samples by reason, most frequent first).
+        ``total`` (samples asked for so far), ``done``, ``failed``, ``fraction_done``;
+        ``counts`` (samples of every status by its label), ``reasons`` (failed samples by
+        reason, most frequent first) and ``failures``, which also names the first of them:
+        a list of ``status``, ``reason``, ``count``, ``samples``. ``running``; ``rate``
+        (samples a second in the last run) and ``remaining`` (seconds), None if unknown.
+        Of a sweep that plans its samples ``plan``, of the fast engine ``engines`` and
+        ``disagreements``.
+
+    Raises
+    ------
+    InputError
+        If `path` is no store of a sweep, or damaged.
     """
     return SweepStore.open(path).status()
 
@@ -366,113 +491,22 @@ def status(path: str | os.PathLike[str]) -> dict[str, Any]:
 # ---------------------------------------------------------------- helpers
 
 
-def _chunk_length(spec: SweepSpec) -> int:
-    total = spec.points * spec.samples
-    chunk = min(max(total // FEWEST_CHUNKS, MIN_CHUNK), USUAL_CHUNK)
-    return max(chunk, min(total // MOST_CHUNKS, MAX_CHUNK))
+def _broken_metadata(path: Path, name: str, error: Exception) -> InputError:
+    said = str(error).partition("\n")[0] or type(error).__name__
+    return InputError(f"{path}: the store is damaged, its file {name} cannot be read: {said}")
 
 
-def _whole_blocks(chunk: int, spec: SweepSpec) -> int:
-    """A chunk's length such that an audited sample is in the chunk of its block."""
-    if spec.engine == "fast":
-        chunk = spec.block * max(1, round(chunk / spec.block))
-    return min(chunk, spec.samples)
-
-
-def _array_names(spec: SweepSpec) -> tuple[str, ...]:
-    """Arrays of a store, in the order of its digest."""
-    names = ("status", "reason", *spec.responses)
-    if spec.engine == "ngspice":
-        return names
-    return (*names, "engine", *map(_audit, spec.responses))
-
-
-def _audit(response: str) -> str:
-    return f"audit_{response}"
-
-
-def _declare_arrays(group: zarr.Group, spec: SweepSpec, circuit: Circuit, chunk: int) -> None:
-    shape = (*spec.grid_shape, spec.samples)
-    chunks = (*(1 for _ in spec.axes), chunk)
-    declared = {response.name: response for response in circuit.responses_declared}
-    common: dict[str, Any] = {"shape": shape, "chunks": chunks, "dimension_names": spec.dims}
-    group.create_array(
-        "status",
-        dtype="int8",
-        fill_value=int(Status.NOT_RUN),
-        attributes={
-            "long_name": "outcome of the sample",
-            "flag_values": [int(each) for each in Status],
-            "flag_meanings": " ".join(each.label for each in Status),
-        },
-        **common,
-    )
-    group.create_array(
-        "reason",
-        dtype="string",
-        fill_value="",
-        attributes={"long_name": "why the sample is not ok"},
-        **common,
-    )
-    for name in spec.responses:
-        attributes: dict[str, Any] = {
-            "units": declared[name].unit,
-            "long_name": declared[name].meaning,
-        }
-        group.create_array(
-            name, dtype="float64", fill_value=float("nan"), attributes=attributes, **common
-        )
-    if spec.engine == "fast":
-        _declare_engine(group, spec, declared, common)
-    for name, values in spec.axes.items():
-        _declare_coordinate(group, name, values, spec.units[name], circuit)
-
-
-def _declare_engine(
-    group: zarr.Group,
-    spec: SweepSpec,
-    declared: Mapping[str, Response],
-    common: Mapping[str, Any],
-) -> None:
-    group.create_array(
-        "engine",
-        dtype="int8",
-        fill_value=int(EngineUsed.NGSPICE),
-        attributes={
-            "long_name": "what made the sample",
-            "flag_values": [int(each) for each in EngineUsed],
-            "flag_meanings": " ".join(each.name.lower() for each in EngineUsed),
-        },
-        **common,
-    )
-    for name in spec.responses:
-        attributes: dict[str, Any] = {
-            "units": declared[name].unit,
-            "long_name": f"fast engine less ngspice, of audited samples: {declared[name].meaning}",
-        }
-        group.create_array(
-            _audit(name), dtype="float64", fill_value=float("nan"), attributes=attributes, **common
-        )
-
-
-def _declare_coordinate(
-    group: zarr.Group, name: str, values: tuple[Any, ...], unit: str, circuit: Circuit
-) -> None:
-    is_text = isinstance(values[0], str)
-    data = np.array(values, dtype=object if is_text else None)
-    attributes: dict[str, Any] = {"units": unit} if unit else {}
-    field = circuit.Params.model_fields.get(name)
-    if field is not None and field.description:
-        attributes["long_name"] = field.description
-    array = group.create_array(
-        name,
-        shape=data.shape,
-        chunks=data.shape,
-        dtype="string" if is_text else data.dtype,
-        dimension_names=(name,),
-        attributes=attributes,
-    )
-    array[...] = data
+@contextlib.contextmanager
+def _room_on_disk(path: Path) -> Iterator[None]:
+    """Turn the error of a full disk into one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise NandcosimError(
+            f"{path}: {error.strerror}; free some and run the same command again"
+        ) from None
 
 
 def _identity(spec: SweepSpec, circuit: Circuit) -> dict[str, Any]:
@@ -483,26 +517,11 @@ def _identity(spec: SweepSpec, circuit: Circuit) -> dict[str, Any]:
         "spec": spec.canonical_json(),
         "spec_digest": spec.digest,
         "seed": spec.seed,
-        "netlists": _netlist_digests(spec, circuit),
+        "netlists": netlist_digests(spec, circuit),
         # Defaults included: a changed default in the circuit is a changed sweep.
         "circuit_parameters": params.model_dump(mode="json"),
         "runs": [],
     }
-
-
-def _netlist_digests(spec: SweepSpec, circuit: Circuit) -> dict[str, str]:
-    """SHA-256 of every netlist file, by folder and file name (the rest differs by machine)."""
-    paths: set[str] = set()
-    for point in checked_points(spec.grid_shape):
-        paths.update(circuit.files(base_params(spec, circuit, spec.coordinates(point))))
-    digests = {}
-    for path in sorted(paths):
-        try:
-            content = Path(path).read_bytes()
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-        digests["/".join(Path(path).parts[-2:])] = hashlib.sha256(content).hexdigest()
-    return digests
 
 
 def _first_difference(stored: Mapping[str, Any], asked: Mapping[str, Any], inside: str = "") -> str:
@@ -526,11 +545,6 @@ def _absent(value: Any) -> str:
     return "absent" if value is None else repr(value)
 
 
-def _status_counts(codes: np.ndarray) -> dict[str, int]:
-    numbers = np.bincount(codes.ravel(), minlength=len(Status))
-    return {each.label: int(numbers[each]) for each in Status}
-
-
 def _bytes(block: np.ndarray) -> bytes:
     """Bytes of a block in C order and little endian; NaNs all alike, texts length-prefixed."""
     if block.dtype.kind == "f":
@@ -541,8 +555,12 @@ def _bytes(block: np.ndarray) -> bytes:
     return b"".join(len(text).to_bytes(4, "little") + text for text in encoded)
 
 
-def _lock(folder: int, path: Path) -> None:
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise NandcosimError(f"{path}: another process is running this sweep") from None
+def _lock(file: int, path: Path) -> None:
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOCK_WAIT)
+        else:
+            return
+    raise NandcosimError(f"{path}: another process is running this sweep")

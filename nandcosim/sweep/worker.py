@@ -8,14 +8,17 @@ can damage nothing.
 from __future__ import annotations
 
 import signal
+import socket
 import threading
+import time
 from dataclasses import replace
 
-from distributed import Worker, WorkerPlugin
+from distributed import Worker, WorkerPlugin, get_worker
 
 from nandcosim.spice.engine import BackendName
-from nandcosim.sweep.audited import run_chunk
-from nandcosim.sweep.chunk import ChunkResult, Job
+from nandcosim.sweep.audited import Simulate, run_chunk
+from nandcosim.sweep.chunk import ChunkResult, Job, Refusal
+from nandcosim.sweep.identity import difference
 from nandcosim.sweep.isolated import simulate_isolated
 from nandcosim.sweep.provenance import versions
 from nandcosim.sweep.simulation import SampleResult, parsed, simulate_sample
@@ -43,10 +46,32 @@ _turn = threading.Lock()
 _library_is_dead = threading.Event()
 
 
-def simulate_chunk(job: Job) -> ChunkResult:
+def simulate_chunk(job: Job) -> ChunkResult | Refusal:
     """Run the samples of a chunk in this process."""
+    return _simulate(job, _simulate_here)
+
+
+def simulate_chunk_isolated(job: Job) -> ChunkResult | Refusal:
+    """Run the samples of a chunk in child processes; a death costs one sample."""
+    return _simulate(job, simulate_isolated)
+
+
+def _simulate(job: Job, how: Simulate) -> ChunkResult | Refusal:
     with _turn:
-        return run_chunk(job, _simulate_here)
+        refusal = _refusal(job.spec, job.backend, job.identity)
+        if refusal is not None:
+            return refusal
+        start = time.perf_counter()
+        result = run_chunk(job, how)
+        return replace(result, seconds=time.perf_counter() - start)
+
+
+def _refusal(spec_text: str, backend: BackendName, identity: dict[str, str]) -> Refusal | None:
+    """A refusal if this process is not what the sweep was planned for."""
+    reason = difference(identity, spec_text, backend)
+    if not reason:
+        return None
+    return Refusal(get_worker().address, socket.gethostname(), reason)
 
 
 def _simulate_here(job: Job) -> list[SampleResult]:
@@ -67,17 +92,17 @@ def _simulate_here(job: Job) -> list[SampleResult]:
         results.append(result)
     rest = job.chunk.samples[len(results) :]
     if rest:
-        results += simulate_isolated(replace(job, chunk=replace(job.chunk, samples=rest)))
+        results += simulate_isolated(job.only(rest))
     return results
 
 
-def simulate_chunk_isolated(job: Job) -> ChunkResult:
-    """Run the samples of a chunk in child processes; a death costs one sample."""
-    return run_chunk(job, simulate_isolated)
-
-
-def worker_versions(backend: BackendName) -> dict[str, str]:
-    """Versions on the worker, of the ngspice that `backend` uses."""
+def worker_versions(
+    spec_text: str, backend: BackendName, identity: dict[str, str]
+) -> dict[str, str] | Refusal:
+    """Versions on the worker, of the ngspice that `backend` uses; or its refusal."""
+    refusal = _refusal(spec_text, backend, identity)
+    if refusal is not None:
+        return refusal
     found = versions()
     if backend == "shared":
         from nandcosim.spice.shared import SharedBackend

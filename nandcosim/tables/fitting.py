@@ -14,12 +14,14 @@ import xarray as xr
 
 import nandcosim
 from nandcosim.errors import InputError
+from nandcosim.spice.status import Status
 from nandcosim.tables.cam_string import fit_cam_string
 from nandcosim.tables.cim_string import fit_cim_string
 from nandcosim.tables.dts_sense import fit_dts_sense
 from nandcosim.tables.engines import engine_audit
 from nandcosim.tables.generic import fit_responses
 from nandcosim.tables.page_read import fit_page_read
+from nandcosim.tables.rare_event import fit_rare_event
 from nandcosim.tables.samples import Samples, open_samples
 from nandcosim.tables.sense_amp import fit_sense_amp
 from nandcosim.tables.table import FORMAT, CalibrationTable
@@ -57,7 +59,7 @@ def fit(
     source : path, SweepStore or xarray.Dataset
         A finished sweep, or a dataset of the same layout.
     allow_partial : bool
-        Fit although samples have not been run.
+        Fit although samples have not been run, or a plan is not complete.
     max_failed : float
         Largest fraction of failed samples, over the whole sweep, that is accepted.
 
@@ -66,17 +68,20 @@ def fit(
     CalibrationTable
         With the variables that `FITS` names for the circuit; always ``n`` and ``failed``,
         the successful and the failed samples of every grid point, and for every response
-        ``first_<response>``, its value in sample 0: to make again and compare.
+        ``first_<response>``, its value in sample 0: to make again and compare. Of a sweep
+        that asked for a precision also ``wanted``, the samples asked for at every point,
+        and the attribute ``plan``; of one that asked for a rare event what
+        `nandcosim.tables.rare_event.fit_rare_event` finds.
 
     Raises
     ------
     InputError
-        If `source` is no sweep, samples are left to run, or too many failed.
+        If `source` is no sweep, something is left to run, or too many samples failed.
     """
     where = "dataset" if isinstance(source, xr.Dataset) else os.fspath(source)
     samples = open_samples(source, EXACT_AXES)
     _check_complete(samples, where, allow_partial, max_failed)
-    fitted = FITS.get(samples.circuit, fit_responses)(samples)
+    fitted = _fitted(samples, source)
     for name, counts, meaning in (
         ("n", samples.n, "successful samples"),
         ("failed", samples.failed, "failed samples, for whatever reason"),
@@ -84,12 +89,23 @@ def fit(
     ):
         if name != "not_run" or counts.any():
             fitted[name] = (samples.axes, counts, {"units": "1", "long_name": meaning})
+    if samples.planned:
+        about = {"units": "1", "long_name": "samples that the plan asked for"}
+        fitted["wanted"] = (samples.axes, samples.wanted, about)
     for name in samples.response_names:
         fitted[f"first_{name}"] = _first(samples, name)
     for axis in samples.axes:
         fitted[axis].attrs.update(_plain(samples.store[axis].attrs))
     fitted.attrs.update(_provenance(samples))
     return CalibrationTable(fitted)
+
+
+def _fitted(samples: Samples, source: str | os.PathLike[str] | xr.Dataset) -> xr.Dataset:
+    if "rare" not in samples.spec:
+        return FITS.get(samples.circuit, fit_responses)(samples)
+    if isinstance(source, xr.Dataset):
+        raise InputError("dataset: holds a sweep of a rare event, expected the path of its store")
+    return fit_rare_event(samples, source)
 
 
 def _first(samples: Samples, name: str) -> xr.Variable:
@@ -102,11 +118,16 @@ def _first(samples: Samples, name: str) -> xr.Variable:
 
 
 def _check_complete(samples: Samples, where: str, allow_partial: bool, max_failed: float) -> None:
-    total, not_run = samples.status.size, int(samples.not_run.sum())
+    total, not_run = int(samples.wanted.sum()), int(samples.not_run.sum())
     failed, n = int(samples.failed.sum()), int(samples.n.sum())
     if not_run and not allow_partial:
         raise InputError(
             f"{where}: {not_run} of {total} samples have not been run; run the sweep again to "
+            "continue it, or fit with allow_partial=True"
+        )
+    if samples.planned and not samples.plan.get("complete") and not allow_partial:
+        raise InputError(
+            f"{where}: the plan is not complete after {total} samples; run the sweep again to "
             "continue it, or fit with allow_partial=True"
         )
     if n == 0:
@@ -137,9 +158,11 @@ def _provenance(samples: Samples) -> dict[str, Any]:
         "versions": distinct,
         "status_counts": samples.status_counts(),
     }
-    audit = engine_audit(samples.store)
+    audit = engine_audit(_run_samples(samples))
     if audit:
         nested["fast_engine"] = audit
+    if samples.planned:
+        nested["plan"] = samples.plan
     return {
         "nandcosim_table": FORMAT,
         "circuit": samples.circuit,
@@ -155,6 +178,15 @@ def _provenance(samples: Samples) -> dict[str, Any]:
         "fitted_by": f"nandcosim {nandcosim.__version__}",
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _run_samples(samples: Samples) -> xr.Dataset:
+    """The store, its samples that were not run marked as made by no engine."""
+    if "engine" not in samples.store:
+        return samples.store
+    engine = samples.store["engine"]
+    made = np.where(samples.status == Status.NOT_RUN, -1, engine.values)
+    return samples.store.assign(engine=engine.copy(data=made))
 
 
 def _plain(attributes: dict[Any, Any]) -> dict[str, Any]:

@@ -7,6 +7,9 @@ How a quantity is redrawn is written beside it, in its attribute ``perturb``:
 ``proportion``
     The Jeffreys posterior Beta(k + 1/2, n - k + 1/2) of k passes of n (Brown, Cai,
     DasGupta, Stat. Sci. 16, 101, 2001, section 3.1.3).
+``log_normal``
+    Log-normal with the value as mean and its standard error as standard deviation: a
+    probability known to within a factor, far from 0 and 1.
 ``decision``
     Location and spread of a fitted decision, jointly: both normal with their
     correlation, the spread on a logarithmic scale. Of a separated fit the location is
@@ -101,6 +104,14 @@ def _proportion(table: xr.Dataset, values: Values, name: str, rng: np.random.Gen
     return {name: np.where(n > 0, rng.beta(passes + 0.5, n - passes + 0.5), np.nan)}
 
 
+def _log_normal(table: xr.Dataset, values: Values, name: str, rng: np.random.Generator) -> Values:
+    mean, error = values[name], values[table[name].attrs["standard_error"]]
+    score = rng.standard_normal(error.shape)
+    with np.errstate(invalid="ignore", divide="ignore"):  # NaN where the mean is 0
+        variance = np.log1p((error / mean) ** 2)
+        return {name: mean * np.exp(np.sqrt(variance) * score - variance / 2)}
+
+
 def _decision(table: xr.Dataset, values: Values, name: str, rng: np.random.Generator) -> Values:
     """Location and spread together."""
     location, spread = sorted((name, str(table[name].attrs["partner"])))
@@ -166,5 +177,10 @@ def _ratio(table: xr.Dataset, values: Values, name: str, rng: np.random.Generato
     return {name: source / np.take(source, reference, axis=quantity.dims.index(axis)) - 1}
 
 
-_DRAWN: dict[str, Draw] = {"normal": _normal, "proportion": _proportion, "decision": _decision}
+_DRAWN: dict[str, Draw] = {
+    "normal": _normal,
+    "proportion": _proportion,
+    "log_normal": _log_normal,
+    "decision": _decision,
+}
 _DERIVED: dict[str, Draw] = {"same_draw": _same_draw, "pass_model": _pass_model, "ratio": _ratio}

@@ -19,7 +19,7 @@ from nandcosim.spice.status import Status
 __all__ = ["Samples", "open_samples"]
 
 #: Variables of a store that are no response.
-BOOKKEEPING = ("status", "reason", "engine")
+BOOKKEEPING = ("status", "reason", "engine", "stage", "log_weight")
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,15 @@ class Samples:
     digest : str
         Of the store.
     status : ndarray of int8, shape (axes..., samples)
+    wanted : ndarray of int64, shape (axes...)
+        Samples that the sweep asked for; the same everywhere unless its results decided it.
     """
 
     store: xr.Dataset
     spec: dict[str, Any]
     digest: str
     status: NDArray[np.int8] = field(repr=False)
+    wanted: NDArray[np.int64] = field(repr=False)
 
     @property
     def circuit(self) -> str:
@@ -59,6 +62,16 @@ class Samples:
         return tuple(n for n in names if n not in BOOKKEEPING and not n.startswith("audit_"))
 
     @property
+    def planned(self) -> bool:
+        """Whether results decided which samples were run: a precision or a rare event."""
+        return not {"precision", "rare"}.isdisjoint(self.spec)
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What the plan of such a sweep last said of itself; empty if nothing yet."""
+        return dict(_decoded(self.store.attrs.get("plan", {})))
+
+    @property
     def paired(self) -> bool:
         """Whether sample k shares its random numbers between all grid points."""
         return bool(self.spec.get("common_random_numbers", False))
@@ -75,17 +88,18 @@ class Samples:
 
     @property
     def not_run(self) -> NDArray[np.int64]:
-        """Samples without an attempt, shape (axes...)."""
-        return np.asarray((self.status == Status.NOT_RUN).sum(axis=-1))
+        """Samples asked for and without an attempt, shape (axes...)."""
+        return np.asarray(self.wanted - self.n - self.failed)
 
     @property
     def failed(self) -> NDArray[np.int64]:
         """Samples that were run and did not succeed, whatever the reason, shape (axes...)."""
-        return np.asarray(self.status.shape[-1] - self.n - self.not_run)
+        return np.asarray((self.status != Status.NOT_RUN).sum(axis=-1) - self.n)
 
     def status_counts(self) -> dict[str, int]:
-        """Samples of every status that occurs, by its label."""
+        """Samples of every status that occurs among those asked for, by its label."""
         counts = np.bincount(self.status.ravel().astype(np.intp), minlength=len(Status))
+        counts[Status.NOT_RUN] = self.not_run.sum()
         return {each.label: int(counts[each]) for each in Status if counts[each]}
 
     def response(self, name: str) -> NDArray[np.float64]:
@@ -119,7 +133,8 @@ def open_samples(
     Parameters
     ----------
     source : path, SweepStore or xarray.Dataset
-        A dataset has the layout of `nandcosim.sweep.open_store`.
+        A dataset has the layout of `nandcosim.sweep.open_store`. Of a planned sweep the
+        axes are left with the values that the plan took up.
     exact : tuple of str
         Numeric axes that are never interpolated although they may hold floats.
 
@@ -145,8 +160,9 @@ def open_samples(
         raise InputError(f"{where}: no variable 'status' with a dim 'sample', expected a sweep")
     dims = store["status"].dims
     for name, variable in store.data_vars.items():
-        if variable.dims != dims:
-            raise InputError(f"{where}: {name} has dims {variable.dims}, expected {dims}")
+        expected = tuple(dim for dim in dims if dim != "sample") if name == "wanted" else dims
+        if variable.dims != expected:
+            raise InputError(f"{where}: {name} has dims {variable.dims}, expected {expected}")
     missing = [dim for dim in dims if dim != "sample" and dim not in store.coords]
     if missing:
         raise InputError(f"{where}: the axis {missing[0]!r} has no coordinate")
@@ -158,8 +174,30 @@ def open_samples(
         store = store.assign_coords({dim: marked})
         if linear:
             store = store.sortby(dim)
-    status = np.asarray(store["status"].values, dtype=np.int8)
-    return Samples(store, spec, digest, status)
+    store, wanted = _asked_for(store)
+    asked = np.arange(store.sizes["sample"]) < wanted[..., np.newaxis]
+    status = np.where(asked, store["status"].values, Status.NOT_RUN).astype(np.int8)
+    return Samples(store, spec, digest, status, wanted)
+
+
+def _asked_for(store: xr.Dataset) -> tuple[xr.Dataset, NDArray[np.int64]]:
+    """The part of a store that its sweep asked for, and how many samples at every point."""
+    grid, samples = store["status"].shape[:-1], store.sizes["sample"]
+    if "wanted" not in store:
+        return store, np.full(grid, samples, np.int64)
+    wanted = store["wanted"].load()
+    if wanted.any():
+        taken_up = {
+            dim: np.flatnonzero(wanted.any([other for other in wanted.dims if other != dim]))
+            for dim in wanted.dims
+        }
+        store = store.isel({**taken_up, "sample": slice(0, int(wanted.max()))})
+    return store.drop_vars("wanted"), np.asarray(store["wanted"].values, np.int64)
+
+
+def _decoded(value: Any) -> Any:
+    """An attribute that is nested, or JSON text of it."""
+    return json.loads(value) if isinstance(value, str) else value
 
 
 def _spec(store: xr.Dataset, where: str) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Probabilities of rare events: which runs to make, and what they say."""

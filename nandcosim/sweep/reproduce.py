@@ -1,0 +1,277 @@
+"""One sample of a sweep made again, alone: its deck, its waveforms, what it measures.
+
+It runs the way the sweep ran it, in a child process, so that a sample that crashes the
+library or hangs says so again and takes nothing with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from pydantic import ValidationError
+
+from nandcosim.errors import InputError, SimulationError
+from nandcosim.spice.circuit import Circuit, Marks, Params
+from nandcosim.spice.deck import build_deck
+from nandcosim.spice.engine import BackendName, Engine
+from nandcosim.spice.result import Waveforms
+from nandcosim.spice.status import Status
+from nandcosim.sweep import isolated
+from nandcosim.sweep.chunk import Chunk, EngineUsed, Job
+from nandcosim.sweep.plan import chosen_scores
+from nandcosim.sweep.registry import load_circuit
+from nandcosim.sweep.sampling import draw, realise
+from nandcosim.sweep.simulation import SampleResult, parsed, simulate_sample
+from nandcosim.sweep.spec import Scalar
+from nandcosim.sweep.store import SweepStore
+
+__all__ = ["Reproduced", "reproduce"]
+
+#: Files made in the folder.
+DECK, WAVEFORMS = "deck.cir", "waveforms.nc"
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """A sample made again.
+
+    Attributes
+    ----------
+    store : Path
+    sample : int
+        Its flat number.
+    circuit : Circuit
+    coordinates : dict of str to Scalar
+        Axis values of its grid point.
+    params : Params or None
+        None if what was drawn is out of the circuit's bounds.
+    knobs : dict of str to ndarray
+        Values in each knob's unit.
+    stored, found : SampleResult
+        What the store holds, and what came out now.
+    by_fast_engine : bool
+        Whether the stored responses are the fast engine's; those found are always ngspice's.
+    deck : Path or None
+        For ``ngspice -b``, with the knobs in place; None if it could not be built.
+    waveforms_file : Path or None
+        netCDF; None if there are no waveforms.
+    waveforms : Waveforms or None
+    """
+
+    store: Path
+    sample: int
+    circuit: Circuit
+    coordinates: dict[str, Scalar]
+    params: Params | None
+    knobs: dict[str, np.ndarray] = field(repr=False)
+    stored: SampleResult
+    found: SampleResult
+    by_fast_engine: bool = False
+    deck: Path | None = None
+    waveforms_file: Path | None = None
+    waveforms: Waveforms | None = field(default=None, repr=False)
+
+    @property
+    def same(self) -> bool:
+        """False if the store holds another outcome; responses are compared bit by bit."""
+        if self.stored.status is Status.NOT_RUN:
+            return True
+        if self.stored.status is not self.found.status:
+            return False
+        return self.by_fast_engine or _bits(self.stored) == _bits(self.found)
+
+    @property
+    def title(self) -> str:
+        """For a picture of the waveforms."""
+        place = ", ".join(f"{name} = {value}" for name, value in self.coordinates.items())
+        return f"{self.circuit.name}, sample {self.sample}" + (f": {place}" if place else "")
+
+    @property
+    def marks(self) -> Marks:
+        """What to mark in that picture."""
+        return Marks() if self.params is None else self.circuit.marks(self.params)
+
+
+def _bits(result: SampleResult) -> dict[str, str]:
+    """Responses that have a value, exactly."""
+    return {name: float(v).hex() for name, v in result.responses.items() if not np.isnan(v)}
+
+
+def reproduce(
+    store: str | os.PathLike[str],
+    sample: int,
+    out: str | os.PathLike[str],
+    *,
+    backend: BackendName | None = None,
+    time_limit: float = 60.0,
+) -> Reproduced:
+    """Make one sample of a store again.
+
+    Parameters
+    ----------
+    store : path
+    sample : int
+        Flat number of the sample, ``point * spec.samples + k``, as `status` tells it.
+    out : path
+        Folder for ``deck.cir`` and ``waveforms.nc``; made if it does not exist.
+    backend : {"shared", "process"}, optional
+        Default: that of the store's last run.
+    time_limit : float
+        Seconds the run may take.
+
+    Raises
+    ------
+    InputError
+        If there is no such sample, or a netlist or the circuit has changed since.
+    SimulationError
+        If the run cannot be started.
+    """
+    held = SweepStore.open(store)
+    spec, circuit = held.spec, load_circuit(held.spec.circuit)
+    held.require_same(spec, circuit)
+    if not 0 <= sample < spec.points * spec.samples:
+        raise InputError(f"sample: found {sample}, allowed: 0 to {spec.points * spec.samples - 1}")
+    point, k = divmod(sample, spec.samples)
+    scores = chosen_scores(held, circuit, point, (k,))
+    runs = held.attributes["runs"]
+    chosen = backend or (runs[-1]["backend"] if runs else "shared")
+    job = Job(spec.canonical_json(), Chunk(point, k, k + 1, (k,)), chosen, time_limit, {}, scores)
+    params, knobs = None, {}
+    with contextlib.suppress(ValidationError):  # which is the sample's outcome
+        params, knobs = _drawn(job)
+    folder = Path(out)
+    _prepare(folder)
+    stored, by_fast_engine = _stored(held, point, k)
+    made = Reproduced(
+        held.path, sample, circuit, spec.coordinates(point), params, knobs,
+        stored, _run(job, folder), by_fast_engine,
+    )  # fmt: skip
+    if (folder / DECK).exists():
+        made = replace(made, deck=folder / DECK)
+    if (folder / WAVEFORMS).exists():
+        file = folder / WAVEFORMS
+        made = replace(made, waveforms_file=file, waveforms=_load_waveforms(file))
+    return made
+
+
+def _drawn(job: Job) -> tuple[Params, dict[str, np.ndarray]]:
+    spec, circuit = parsed(job.spec)
+    (k,) = job.chunk.samples
+    scores = job.scores_of(k)
+    if scores is None:
+        return draw(spec, circuit, job.chunk.point, k)
+    return realise(spec, circuit, job.chunk.point, scores)
+
+
+def _prepare(folder: Path) -> None:
+    """Make the folder; what an earlier reproduction left must not be taken for this one's."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (DECK, WAVEFORMS):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror}") from None
+
+
+def _stored(store: SweepStore, point: int, k: int) -> tuple[SampleResult, bool]:
+    spec = store.spec
+    names = ["reason", *spec.responses, *(["engine"] if spec.engine == "fast" else [])]
+    codes, values = store.outcomes(point, names, k + 1)
+    responses = {name: float(values[name][k]) for name in spec.responses}
+    by_fast_engine = spec.engine == "fast" and values["engine"][k] == EngineUsed.FAST
+    return SampleResult(Status(codes[k]), str(values["reason"][k]), responses), by_fast_engine
+
+
+def _run(job: Job, folder: Path) -> SampleResult:
+    """Run the sample in a child process, which writes its files into `folder`."""
+    # What this process can import, the child must be able to import too.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
+    document = {"job": isolated.document_of(job), "folder": str(folder)}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", __name__],
+            input=json.dumps(document),
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=job.time_limit + isolated.GRACE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return isolated.death(0, True, job.time_limit)
+    if not done.stdout:
+        return isolated.death(done.returncode, False, job.time_limit)
+    told: dict[str, Any] = json.loads(done.stdout)
+    if "error" in told:
+        raise SimulationError(told["error"])
+    responses = {name: float.fromhex(text) for name, text in told["responses"].items()}
+    return SampleResult(Status(told["status"]), told["reason"], responses)
+
+
+# -------------------------------------------------------------- the child
+
+
+def main() -> None:
+    """Read a job from standard input, run it, report on standard output."""
+    # ngspice and user code may print; the answer goes where nobody else writes.
+    report = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    document = json.load(sys.stdin)
+    try:
+        result = _observed(isolated.job_of(document["job"]), Path(document["folder"]))
+    except Exception as error:  # noqa: BLE001 - the parent raises it again
+        told: dict[str, Any] = {"error": f"{type(error).__name__}: {error}"}
+    else:
+        # Hexadecimal: exact, and NaN and infinities are not JSON.
+        responses = {name: float(v).hex() for name, v in result.responses.items()}
+        told = {"status": int(result.status), "reason": result.reason, "responses": responses}
+    json.dump(told, report)
+    report.flush()
+
+
+def _observed(job: Job, folder: Path) -> SampleResult:
+    """Run the sample and write its deck and waveforms."""
+    spec, circuit = parsed(job.spec)
+    (k,) = job.chunk.samples
+    wanted = frozenset(spec.responses)
+    try:
+        params, knobs = _drawn(job)
+        (folder / DECK).write_text(build_deck(circuit, params, knobs, wanted).text())
+        outcome = Engine(job.backend, job.time_limit).sample(circuit, params, knobs, wanted)
+    except OSError:
+        raise
+    except Exception:  # noqa: BLE001 - what it means for a sample is said in one place
+        return simulate_sample(spec, circuit, job, k)
+    if outcome.waveforms.scale:
+        _save_waveforms(outcome.waveforms, folder / WAVEFORMS)
+    return SampleResult(outcome.status, outcome.reason, outcome.responses)
+
+
+def _save_waveforms(waveforms: Waveforms, file: Path) -> None:
+    """Write waveforms as netCDF over their scale; ``ngspice`` holds a vector's own name."""
+    scale = waveforms.scale
+    dataset = xr.Dataset()
+    for name, values in waveforms.items():
+        plain = name.replace("#branch", "_current").replace("/", "_")
+        unit = "s" if name == "time" else "A" if plain != name or name == "i-sweep" else "V"
+        dataset[plain] = (scale, values, {"units": unit, "ngspice": name})
+    dataset.to_netcdf(file, engine="h5netcdf")
+
+
+def _load_waveforms(file: Path) -> Waveforms:
+    with xr.open_dataset(file, engine="h5netcdf", decode_times=False) as dataset:
+        variables = dataset.load().variables.values()
+    return Waveforms({each.attrs["ngspice"]: np.asarray(each.values) for each in variables})
+
+
+if __name__ == "__main__":
+    main()

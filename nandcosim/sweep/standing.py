@@ -1,0 +1,105 @@
+"""How far a sweep is: samples by outcome, failures with their numbers, rate and time left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nandcosim.spice.status import Status
+from nandcosim.sweep.chunk import EngineUsed
+from nandcosim.sweep.layout import regions
+
+if TYPE_CHECKING:
+    from nandcosim.sweep.store import SweepStore
+
+__all__ = ["standing"]
+
+#: Samples of each kind of failure that are named.
+NAMED = 3
+
+
+def standing(store: SweepStore) -> dict[str, Any]:
+    """How far a sweep is; see `nandcosim.sweep.store.status`."""
+    codes = store.status_codes().ravel()
+    counts = np.zeros(len(Status), dtype=np.int64)
+    failures: dict[tuple[int, str], list[int]] = {}
+    numbers: Counter[tuple[int, str]] = Counter()
+    for region in regions(store.array("status")):
+        here = codes[region.first : region.stop]
+        counts += np.bincount(here, minlength=len(Status))
+        failed = np.flatnonzero((here != Status.OK) & (here != Status.NOT_RUN))
+        if failed.size:
+            reasons = np.asarray(store.array("reason")[region.place], dtype=object).ravel()
+            for at in failed:
+                kind = int(here[at]), str(reasons[at])
+                numbers[kind] += 1
+                named = failures.setdefault(kind, [])
+                if len(named) < NAMED:
+                    named.append(region.first + int(at))
+    total = int(store.wanted().sum())
+    done = codes.size - int(counts[Status.NOT_RUN])
+    counts[Status.NOT_RUN] = max(0, total - done)
+    kinds = sorted(numbers, key=lambda kind: (-numbers[kind], kind[1], kind[0]))
+    reasons_alone: Counter[str] = Counter()
+    for kind in kinds:
+        reasons_alone[kind[1]] += numbers[kind]
+    return {
+        "path": str(store.path),
+        "circuit": store.spec.circuit,
+        "total": total,
+        "done": done,
+        "failed": sum(numbers.values()),
+        "fraction_done": min(1.0, done / total) if total else 0.0,
+        "counts": {each.label: int(counts[each]) for each in Status},
+        "reasons": dict(reasons_alone.most_common()),
+        "failures": [
+            {
+                "status": Status(code).label,
+                "reason": reason,
+                "count": numbers[code, reason],
+                "samples": failures[code, reason],
+            }
+            for code, reason in kinds
+        ],
+        **_pace(store, done, total),
+        **_engines(store, codes),
+    }
+
+
+def _pace(store: SweepStore, done: int, total: int) -> dict[str, Any]:
+    """Whether the sweep runs, samples a second in its last run, seconds left."""
+    runs = store.attributes["runs"]
+    samples, seconds = (
+        (runs[-1].get(name, 0) for name in ("samples", "seconds")) if runs else (0, 0)
+    )
+    rate = samples / seconds if samples and seconds else None
+    pace: dict[str, Any] = {"running": store.is_running(), "rate": rate}
+    remaining = (total - done) / rate if rate else None
+    if store.spec.planned:
+        plan = pace["plan"] = store.attributes.get("plan", {})
+        if not plan.get("complete"):
+            remaining = None  # what is asked for next depends on what comes out
+    return {**pace, "remaining": remaining}
+
+
+def _engines(store: SweepStore, codes: np.ndarray) -> dict[str, Any]:
+    """Samples of each engine, and the blocks in which the fast one disagreed."""
+    spec = store.spec
+    if spec.engine == "ngspice":
+        return {}
+    made = np.zeros(len(EngineUsed), dtype=np.int64)
+    disagreements = 0
+    for region in regions(store.array("engine")):
+        done = codes[region.first : region.stop] != Status.NOT_RUN
+        used = np.asarray(store.array("engine")[region.place]).ravel()
+        made += np.bincount(used[done], minlength=len(EngineUsed))
+        point, k = np.divmod(
+            region.first + np.flatnonzero(done & (used == EngineUsed.FALLBACK)), spec.samples
+        )
+        disagreements += np.unique(point * spec.samples + k // spec.block).size
+    return {
+        "engines": {each.name.lower(): int(made[each]) for each in EngineUsed},
+        "disagreements": disagreements,
+    }
