@@ -293,7 +293,11 @@ def reproduce_sample(
 @cli.command()
 @click.argument("store", type=PATH)
 @click.option("--out", type=PATH, required=True, metavar="T.nc", help="The table.")
-@click.option("--allow-partial", is_flag=True, help="Fit although samples have not been run.")
+@click.option(
+    "--allow-partial",
+    is_flag=True,
+    help="Fit although samples have not been run, or a plan is not complete.",
+)
 @click.option(
     "--max-failed",
     type=click.FloatRange(0, 1),

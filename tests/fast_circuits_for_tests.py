@@ -1,7 +1,8 @@
-"""A circuit with a fast model, which errs where it is told to."""
+"""Circuits with a fast model, which errs where it is told to, and one that takes its time."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -73,6 +74,16 @@ class FastKilling(KillingCircuit):
 
     def fast(self, params: Any, backend: Any) -> FastModel:
         return ClosedForm(params)
+
+
+class PausingRC(RCDischarge):
+    """Takes a tenth of a second a sample, as a long string does, and next to no CPU time."""
+
+    name = "pausing"
+
+    def elements(self, params: Any, knobs: Mapping[str, np.ndarray]) -> dict[str, float]:
+        time.sleep(0.1)
+        return super().elements(params, knobs)
 
 
 class Modelless(FastRC):

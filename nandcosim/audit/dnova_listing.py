@@ -21,10 +21,10 @@ from nandcosim.audit.comparison import (
 from nandcosim.audit.strata import Estimate
 from nandcosim.audit.strings import string_params
 from nandcosim.audit.text import HEADER, failures, part_line, part_row, percent, span
+from nandcosim.intervals import wilson
 from nandcosim.spice.deck import build_deck
 from nandcosim.spice.status import Status
 from nandcosim.sweep.registry import load_circuit
-from nandcosim.tables.intervals import wilson
 
 __all__ = ["lines", "offender_deck", "offenders", "rows"]
 

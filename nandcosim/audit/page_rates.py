@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from nandcosim.audit.bit_reads import FIRST, LATER, is_near
 from nandcosim.audit.comparison import strata_of
 from nandcosim.audit.strata import Estimate, stratified_difference, stratified_mean
+from nandcosim.intervals import wilson
 from nandcosim.page_coding import read_levels
 from nandcosim.spice.status import Status
 from nandcosim.systems.nvllm.ecc import segment_error_rate
 from nandcosim.systems.nvllm.hardware import ErrorFields
 from nandcosim.systems.nvllm.rber import stored_levels
-from nandcosim.tables.intervals import wilson
 from nandcosim.tables.probit import FitKind, ProbitFit, fit_probit
 from nandcosim.threshold import bit_error_rate
 

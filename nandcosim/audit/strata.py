@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv
 
-from nandcosim.tables.intervals import CONFIDENCE, normal_quantile
+from nandcosim.intervals import CONFIDENCE, normal_quantile
 
 __all__ = [
     "Estimate",

@@ -19,8 +19,8 @@ from scipy.stats import t as student
 from nandcosim.audit.comparison import strata_of, weights
 from nandcosim.audit.strata import Estimate, stratified_rate
 from nandcosim.audit.unit_products import MATCH
+from nandcosim.intervals import CONFIDENCE
 from nandcosim.spice.status import Status
-from nandcosim.tables.intervals import CONFIDENCE
 
 __all__ = [
     "NORMAL_TAIL", "TAIL", "Leakage", "Part", "Wrong", "gain", "leakage", "part", "slope",

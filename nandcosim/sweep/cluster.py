@@ -71,7 +71,7 @@ FEW_FAILURES, MANY_FAILURES = 3, 10
 #: Seconds that the longest of these waits takes.
 LONGEST_WAIT = 900.0
 
-#: What lets one user's sweep go to the workers too: consent that is given in the environment.
+#: The user's consent, given in the environment, which not every queue hands on to its jobs.
 CONSENT = (OSDI_VARIABLE, TRUST_VARIABLE)
 
 #: Of distributed. The first death of a worker is news, so that a sample that crashes is

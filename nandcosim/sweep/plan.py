@@ -98,7 +98,7 @@ class _PrecisionPlan:
         store, spec = self.store, self.store.spec
         assert spec.precision is not None
         before = store.wanted()
-        after, report = next_wanted(spec, before, *_results(store, spec.precision.response))
+        after, report = next_wanted(spec, before, *_results(store, spec.precision.response, before))
         store.record_plan(report)
         if report["complete"]:
             return False
@@ -109,14 +109,12 @@ class _PrecisionPlan:
         return None
 
 
-def _results(store: SweepStore, response: str) -> tuple[np.ndarray, np.ndarray]:
-    """Status codes and values of a response, both of shape (points, samples)."""
-    codes, values = [], []
-    for point in range(store.spec.points):
-        at_point, found = store.outcomes(point, [response], store.spec.samples)
-        codes.append(at_point)
-        values.append(found[response])
-    return np.array(codes), np.array(values)
+def _results(store: SweepStore, response: str, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Status codes and values of a response, both of shape (points, most samples wanted)."""
+    most = int(wanted.max())
+    found = [store.outcomes(point, [response], most) for point in range(store.spec.points)]
+    codes, values = zip(*found, strict=True)
+    return np.array(codes), np.array([each[response] for each in values])
 
 
 # -------------------------------------------------------------- rare events

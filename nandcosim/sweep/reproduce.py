@@ -145,7 +145,8 @@ def reproduce(
     runs = held.attributes["runs"]
     chosen = backend or (runs[-1]["backend"] if runs else "shared")
     job = Job(spec.canonical_json(), Chunk(point, k, k + 1, (k,)), chosen, time_limit, {}, scores)
-    params, knobs = None, {}
+    params: Params | None = None
+    knobs: dict[str, np.ndarray] = {}
     with contextlib.suppress(ValidationError):  # which is the sample's outcome
         params, knobs = _drawn(job)
     folder = Path(out)

@@ -188,7 +188,7 @@ class Run:
 
         def refill() -> None:
             nonlocal untaken, workers
-            workers = max(1, len(client.nthreads()))
+            workers = max(1, len(_workers(client)))
             for chunk in islice(chunks, max(0, TASKS_PER_WORKER * workers - len(in_flight))):
                 untaken -= len(chunk.samples)
                 submit(simulate_chunk, chunk)
@@ -259,7 +259,7 @@ class Run:
         log.warning("refused worker %s on %s: %s", refusal.worker, refusal.host, refusal.reason)
         with contextlib.suppress(Exception):
             client.retire_workers([refusal.worker], close_workers=True)
-        others = set(client.nthreads()) - self.refused
+        others = set(_workers(client)) - self.refused
         worked = self.done > self.before
         if (not others and not worked) or len(self.refused) > MAX_REFUSED:
             raise SimulationError(f"no worker can take part: {refusal.reason}")
@@ -338,6 +338,14 @@ def _next(completed: queue.SimpleQueue[Future[Any]], client: Client) -> Future[A
         except queue.Empty:
             if client.status != "running":
                 raise _scheduler_lost() from None
+
+
+def _workers(client: Client) -> list[str]:
+    """Addresses of the workers there are."""
+    try:
+        return list(client.nthreads())
+    except Exception as error:
+        raise _scheduler_lost() from error
 
 
 def _scheduler_lost() -> SimulationError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,49 +22,68 @@ __all__ = ["standing"]
 NAMED = 3
 
 
+#: A number in a reason, by which reasons of one kind differ.
+_NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")
+
+
+@dataclass
+class _Failures:
+    """Failures of one kind."""
+
+    status: Status
+    reason: str
+    count: int = 0
+    samples: list[int] = field(default_factory=list)
+
+    def add(self, sample: int, reason: str) -> None:
+        self.count += 1
+        if reason != self.reason:
+            self.reason = _NUMBER.sub("#", reason)
+        if len(self.samples) < NAMED:
+            self.samples.append(sample)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "status": self.status.label,
+            "reason": self.reason,
+            "count": self.count,
+            "samples": self.samples,
+        }
+
+
 def standing(store: SweepStore) -> dict[str, Any]:
     """How far a sweep is; see `nandcosim.sweep.store.status`."""
     codes = store.status_codes().ravel()
     counts = np.zeros(len(Status), dtype=np.int64)
-    failures: dict[tuple[int, str], list[int]] = {}
-    numbers: Counter[tuple[int, str]] = Counter()
+    reasons: Counter[str] = Counter()
+    kinds: dict[tuple[int, str], _Failures] = {}
     for region in regions(store.array("status")):
         here = codes[region.first : region.stop]
         counts += np.bincount(here, minlength=len(Status))
         failed = np.flatnonzero((here != Status.OK) & (here != Status.NOT_RUN))
-        if failed.size:
-            reasons = np.asarray(store.array("reason")[region.place], dtype=object).ravel()
-            for at in failed:
-                kind = int(here[at]), str(reasons[at])
-                numbers[kind] += 1
-                named = failures.setdefault(kind, [])
-                if len(named) < NAMED:
-                    named.append(region.first + int(at))
+        if failed.size == 0:
+            continue
+        texts = np.asarray(store.array("reason")[region.place], dtype=object).ravel()
+        for place in failed.tolist():
+            code, text = int(here[place]), str(texts[place])
+            reasons[text] += 1
+            key = code, _NUMBER.sub("#", text)
+            kind = kinds.setdefault(key, _Failures(Status(code), text))
+            kind.add(region.first + place, text)
     total = int(store.wanted().sum())
     done = codes.size - int(counts[Status.NOT_RUN])
     counts[Status.NOT_RUN] = max(0, total - done)
-    kinds = sorted(numbers, key=lambda kind: (-numbers[kind], kind[1], kind[0]))
-    reasons_alone: Counter[str] = Counter()
-    for kind in kinds:
-        reasons_alone[kind[1]] += numbers[kind]
+    failures = sorted(kinds.values(), key=lambda kind: (-kind.count, kind.reason, kind.status))
     return {
         "path": str(store.path),
         "circuit": store.spec.circuit,
         "total": total,
         "done": done,
-        "failed": sum(numbers.values()),
+        "failed": done - int(counts[Status.OK]),
         "fraction_done": min(1.0, done / total) if total else 0.0,
         "counts": {each.label: int(counts[each]) for each in Status},
-        "reasons": dict(reasons_alone.most_common()),
-        "failures": [
-            {
-                "status": Status(code).label,
-                "reason": reason,
-                "count": numbers[code, reason],
-                "samples": failures[code, reason],
-            }
-            for code, reason in kinds
-        ],
+        "reasons": dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+        "failures": [each.to_dict() for each in failures],
         **_pace(store, done, total),
         **_engines(store, codes),
     }

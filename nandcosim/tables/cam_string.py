@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
+from nandcosim.intervals import mean_and_error, wilson
 from nandcosim.tables.generic import fit_responses
-from nandcosim.tables.intervals import mean_and_error, wilson
 from nandcosim.tables.samples import Samples
 
 __all__ = ["fit_cam_string"]

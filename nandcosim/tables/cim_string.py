@@ -23,7 +23,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from nandcosim.encodings import complement, string_states, weights
-from nandcosim.tables.intervals import mean_and_error
+from nandcosim.intervals import mean_and_error
 from nandcosim.tables.samples import Samples
 
 __all__ = ["fit_cim_string", "signed_reads"]

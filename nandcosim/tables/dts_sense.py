@@ -12,9 +12,9 @@ import numpy as np
 import xarray as xr
 
 from nandcosim.errors import InputError
+from nandcosim.intervals import wilson
 from nandcosim.spice.status import Status
 from nandcosim.tables.generic import add_mean, fit_responses
-from nandcosim.tables.intervals import wilson
 from nandcosim.tables.probit import FitKind, deviance_residuals, fit_probit
 from nandcosim.tables.samples import Samples
 
@@ -147,10 +147,13 @@ def _add_strings(
         return
     at = samples.axes.index("position")
     axes = tuple(axis for axis in samples.axes if axis != "position")
+    # A string that was not run at every position has no say: which ones were may depend on
+    # their results.
+    run = (samples.status != Status.NOT_RUN).all(axis=at)
     passes = passed.all(axis=at)
     # one check that is known to fail decides, whatever became of the others
-    fails = (samples.ok & ~passed).any(axis=at)
-    unknown = ~passes & ~fails & (samples.status != Status.NOT_RUN).any(axis=at)
+    fails = run & (samples.ok & ~passed).any(axis=at)
+    unknown = run & ~passes & ~fails
     k, n = passes.sum(axis=-1), (passes | fails).sum(axis=-1)
     low, high = wilson(k, n, unknown.sum(axis=-1))
     about = {"units": "1", "undefined": "no string is known to pass or to fail"}

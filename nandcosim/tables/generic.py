@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import xarray as xr
 
-from nandcosim.tables.intervals import mean_and_error
+from nandcosim.intervals import mean_and_error
 from nandcosim.tables.samples import Samples
 
 __all__ = ["add_mean", "fit_responses"]

@@ -54,7 +54,14 @@ def interpolate(
         )
         for axis, given in coords.items()
     ]
-    result = _weighted_sum(quantity.squeeze(single, drop=True), places)
+    tabulated = quantity.squeeze(single, drop=True)
+    if quantity.attrs.get("scale") == "log":  # of a probability, decades apart
+        with np.errstate(divide="ignore"):
+            logarithms = tabulated.copy(data=np.log(tabulated.values))
+        summed = _weighted_sum(logarithms, places)
+        result = summed.copy(data=np.exp(summed.values))
+    else:
+        result = _weighted_sum(tabulated, places)
     _require_defined(result, f"{where}: {name}", str(quantity.attrs.get("undefined", "")))
     if extrapolate:
         result = result.clip(quantity.attrs.get("valid_min"), quantity.attrs.get("valid_max"))

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from nandcosim.intervals import wilson
 from nandcosim.page_coding import CODINGS, data_bits, level_bits, page_names, read_levels
+from nandcosim.spice.status import Status
 from nandcosim.tables.dts_sense import fit_dts_sense
 from nandcosim.tables.generic import fit_responses
-from nandcosim.tables.intervals import wilson
 from nandcosim.tables.samples import Samples
 from nandcosim.threshold import bit_error_rate
 
@@ -165,7 +166,9 @@ def _add_observed_errors(table: xr.Dataset, samples: Samples) -> None:
     """Count the wrong bits of every page, over all stored levels together."""
     bits = _setting(samples, "bits")
     dims = (*samples.axes, "sample")
-    ok = xr.DataArray(samples.ok, dims=dims)
+    # Levels have equal shares: a sample counts if it was run at all of them.
+    run = xr.DataArray(samples.status != Status.NOT_RUN, dims=dims).all("stored")
+    ok = xr.DataArray(samples.ok, dims=dims) & run
     names = [f"bit_{n}" for n in range(1, 2**bits)]
     senses = np.stack([samples.response(name) for name in names], axis=-1)
     senses = np.where(samples.ok[..., np.newaxis], senses, 1.0)
@@ -177,7 +180,7 @@ def _add_observed_errors(table: xr.Dataset, samples: Samples) -> None:
         counts.append(((sensed != right) & ok).sum(("stored", "sample")))
     errors = xr.concat(counts, "coding").transpose(..., "coding", "page")
     read = ok.sum(("stored", "sample"))
-    failed = xr.DataArray(samples.failed, dims=samples.axes).sum("stored")
+    failed = (run & ~ok).broadcast_like(ok).sum(("stored", "sample"))
     lower, upper = wilson(errors, read.broadcast_like(errors), failed.broadcast_like(errors))
     limit = "95 % Wilson limit of observed_error_rate, failed samples taken as"
     about = {"units": "1", "undefined": "no sample succeeded"}

@@ -33,7 +33,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from nandcosim.errors import InputError
-from nandcosim.tables.intervals import normal_quantile
+from nandcosim.intervals import normal_quantile
 from nandcosim.tables.probit import FitKind, pass_model
 
 __all__ = ["perturb"]

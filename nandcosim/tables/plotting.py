@@ -308,6 +308,7 @@ def _draw_quantity(panel: Axes, dataset: xr.Dataset, name: str) -> None:
             label=label,
         )
     panel.set(xlabel=_named(axis, along_unit), ylabel=_named(name, unit))
+    panel.set_yscale(quantity.attrs.get("scale", "linear"))
     if quantity.ndim > 1:
         panel.legend(frameon=False, fontsize=8)
 

@@ -26,7 +26,7 @@ from scipy.special import log_ndtr, ndtr, ndtri, xlogy
 from scipy.stats import chi2
 
 from nandcosim.errors import NandcosimError
-from nandcosim.tables.intervals import CONFIDENCE, normal_quantile
+from nandcosim.intervals import CONFIDENCE, normal_quantile
 
 __all__ = ["FitKind", "ProbitFit", "deviance_residuals", "fit_probit", "pass_model"]
 

@@ -86,6 +86,7 @@ def fit_rare_event(samples: Samples, source: str | os.PathLike[str]) -> xr.Datas
         low="probability_low",
         high="probability_high",
         perturb="log_normal",
+        scale="log",
     )
     notes = {
         _place(store.spec.coordinates(p)): each.note for p, each in enumerate(found) if each.note

@@ -7,8 +7,8 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy import stats
 
+from nandcosim.intervals import wilson
 from nandcosim.tables.generic import fit_responses
-from nandcosim.tables.intervals import wilson
 from nandcosim.tables.samples import Samples
 
 __all__ = ["fit_sense_amp"]

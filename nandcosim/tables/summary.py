@@ -23,7 +23,8 @@ def summarise(table: CalibrationTable) -> dict[str, Any]:
         ``circuit``, ``digest``, ``store_digest``, ``created``; ``samples`` (n, failed,
         by status); ``axes`` (units, interpolation, values); ``variables`` (dims, units,
         range, undefined points, meaning); ``fit`` (how many fits of each kind, largest
-        residuals, smallest p-value) where there is one; ``not_fitted``.
+        residuals, smallest p-value) where there is one; ``not_fitted``; of a sweep that
+        planned its samples ``plan``, of a rare event ``event``, ``method`` and ``notes``.
     """
     dataset = table.dataset
     attributes = dataset.attrs
@@ -50,7 +51,19 @@ def summarise(table: CalibrationTable) -> dict[str, Any]:
         "variables": {str(name): _describe(dataset[name]) for name in dataset.data_vars},
         "fit": _fit_quality(dataset),
         "not_fitted": json.loads(attributes.get("not_fitted", "{}")),
+        **_planned(attributes),
     }
+
+
+def _planned(attributes: dict[str, Any]) -> dict[str, Any]:
+    """What only the table of a planned sweep has."""
+    found: dict[str, Any] = {
+        name: attributes[name] for name in ("event", "method") if name in attributes
+    }
+    for name in ("notes", "plan"):
+        if name in attributes:
+            found[name] = json.loads(attributes[name])
+    return found
 
 
 def _describe(variable: xr.DataArray) -> dict[str, Any]:
@@ -114,6 +127,14 @@ def render_summary(summary: dict[str, Any]) -> str:
         for key in ("largest_residual", "largest_deviance_residual", "smallest_p_value"):
             if fit[key] is not None:
                 lines.append(f"  {key.replace('_', ' ')} {fit[key]:.3g}")
+    if "event" in summary:
+        lines.append(f"event {summary['event']}, by {summary['method']}")
+        lines += [
+            f"  {place}: {note}".replace("  : ", "  ") for place, note in summary["notes"].items()
+        ]
+    if summary.get("plan"):
+        plan = summary["plan"]
+        lines.append(f"plan {plan['runs']} samples, {plan['uniform_runs']} without it")
     lines += [f"not fitted: {name}: {why}" for name, why in summary["not_fitted"].items()]
     return "\n".join(lines)
 

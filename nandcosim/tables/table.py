@@ -97,8 +97,9 @@ class CalibrationTable:
     ) -> xr.DataArray:
         """Values of a quantity at any coordinates.
 
-        Linear interpolation on the axes marked ``linear``; on those marked ``exact``
-        (text, integers, the group size m) only tabulated values are known.
+        Linear interpolation on the axes marked ``linear``, of the logarithm of a quantity
+        with the attribute ``scale = "log"``; on those marked ``exact`` (text, integers, the
+        group size m) only tabulated values are known.
 
         Parameters
         ----------

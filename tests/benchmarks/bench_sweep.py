@@ -20,7 +20,7 @@ import dask
 from distributed import Client, LocalCluster
 
 from nandcosim.sweep import parse_spec, run_sweep
-from nandcosim.sweep.execute import LIGHT
+from nandcosim.sweep.connection import LIGHT
 
 SPEC = {
     "circuit": "dts_sense",

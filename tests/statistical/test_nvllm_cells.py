@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from nandcosim.intervals import wilson
 from nandcosim.page_coding import page_names
 from nandcosim.systems.nvllm.cells import read_cells
 from nandcosim.systems.nvllm.hardware import ErrorFields
 from nandcosim.tables import load_tables
-from nandcosim.tables.intervals import wilson
 from nandcosim.threshold import bit_error_rate
 
 tables = cache(load_tables)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, geom
 
+from nandcosim.intervals import wilson
 from nandcosim.systems.nvllm.ecc import (
     make_code,
     segment_error_rate,
@@ -18,7 +19,6 @@ from nandcosim.systems.nvllm.hardware import HardwareFields
 from nandcosim.systems.nvllm.pages import layout, read, store
 from nandcosim.systems.nvllm.rber import flipped_bits, page_error_rates
 from nandcosim.tables import load_tables
-from nandcosim.tables.intervals import wilson
 
 pytest.importorskip("bchlib")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, kstest, norm
 
-from nandcosim.tables.intervals import normal_quantile, wilson
+from nandcosim.intervals import normal_quantile, wilson
 from nandcosim.tables.probit import FitKind, fit_probit
 
 TRUE_LOCATION, TRUE_SPREAD = 0.12, 0.3

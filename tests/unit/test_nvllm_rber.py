@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from nandcosim.errors import InputError
+from nandcosim.intervals import wilson
 from nandcosim.page_coding import data_bits, level_bits
 from nandcosim.systems.nvllm.hardware import ErrorFields, HardwareFields
 from nandcosim.systems.nvllm.rber import (
@@ -17,7 +18,6 @@ from nandcosim.systems.nvllm.rber import (
     raw_bit_error_rate,
 )
 from nandcosim.tables import load_tables
-from nandcosim.tables.intervals import wilson
 from nandcosim.threshold import level_distributions
 
 

@@ -20,16 +20,18 @@ NEAR = 0.1
 def search(state: LimitState, tell: Callable[[Batch], Outcomes], seed: int = 1) -> Findings:
     method = find_regions(state.dimensions, np.random.default_rng(seed), MAX_RUNS)
     asked = 0
-    try:
-        batch = next(method)
-        while True:
-            assert batch.stage is Stage.SEARCH
-            assert np.isnan(batch.log_weight).all()
-            asked += len(batch.scores)
+    batch = next(method)
+    while True:
+        assert batch.stage is Stage.SEARCH
+        assert np.isnan(batch.log_weight).all()
+        asked += len(batch.scores)
+        try:
             batch = method.send(tell(batch))
-    except StopIteration as end:
-        assert end.value.runs == asked <= MAX_RUNS
-        return end.value
+        except StopIteration as end:
+            findings: Findings = end.value
+            break
+    assert findings.runs == asked <= MAX_RUNS
+    return findings
 
 
 def solver_noise(scores: np.ndarray) -> np.ndarray:
@@ -93,6 +95,20 @@ def test_a_region_too_far_to_matter_is_left_out() -> None:
 
     (region,) = search(state, tell).regions
     assert region.direction[0] > 0
+
+
+def test_failures_far_out_along_many_single_scores_raise_no_doubt() -> None:
+    state = hyperplane(1e-6, 131)
+
+    def tell(batch: Batch) -> Outcomes:
+        g = np.minimum(state.guide(batch.scores), (11.0 - batch.scores[:, 1:]).min(axis=1))
+        return Outcomes(g <= 0, g, np.ones(len(g), bool))
+
+    findings = search(state, tell)
+    (region,) = findings.regions
+    assert region.direction[0] == pytest.approx(1, abs=0.01)
+    assert findings.astray > 0
+    assert findings.unexplained == 0
 
 
 def test_failing_simulations_are_no_failures() -> None:

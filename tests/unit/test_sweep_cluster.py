@@ -120,7 +120,7 @@ def test_workers_have_one_thread_and_no_memory_limit(tmp_path: Path) -> None:
     command = script_of(tmp_path, workers=3, interface="ib0", python="/a b/python")[-1]
     assert command.startswith("'/a b/python' -m distributed.cli.dask_worker tls://10.0.0.1:8786 ")
     for option in ("--nthreads 1", "--nworkers 3", "--interface ib0", "--death-timeout 60"):
-        assert f" {option} " in command
+        assert f" {option} " in f"{command} "
     # dask-jobqueue sets a limit of its own; the last one counts.
     assert command.rpartition("--memory-limit ")[2].startswith("0 ")
 

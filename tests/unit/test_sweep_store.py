@@ -420,7 +420,7 @@ def test_status_names_failures_rate_and_time_left(tmp_path: Path) -> None:
         if chunk.point in {1, 3}:
             result = result_of(chunk)
             result.status[-1] = Status.CRASHED if chunk.point == 1 else Status.TIMEOUT
-            result.reason[-1] = "it died"
+            result.reason[-1] = "it died" if chunk.point == 1 else f"hit at {chunk.start}.5e-9 s"
             store.write(chunk, result)
     assert status(store)["rate"] is None
     assert status(store)["remaining"] is None
@@ -428,9 +428,10 @@ def test_status_names_failures_rate_and_time_left(tmp_path: Path) -> None:
     store.record_run({"id": "a", "samples": 20, "seconds": 10.0})
     found = status(store)
     assert (found["rate"], found["remaining"]) == (2.0, 50.0)
-    assert found["reasons"] == {"it died": 6}
+    hits = {f"hit at {start}.5e-9 s": 1 for start in (0, 4, 8)}
+    assert found["reasons"] == {"it died": 3, **hits}
     assert found["failures"] == [
-        {"status": "timeout", "reason": "it died", "count": 3, "samples": [33, 37, 39]},
+        {"status": "timeout", "reason": "hit at # s", "count": 3, "samples": [33, 37, 39]},
         {"status": "crashed", "reason": "it died", "count": 3, "samples": [13, 17, 19]},
     ]
     text = status_lines(found)

@@ -11,9 +11,9 @@ import xarray as xr
 from scipy.stats import norm
 
 from nandcosim.errors import InputError
+from nandcosim.intervals import wilson
 from nandcosim.spice.status import Status
 from nandcosim.tables import FitKind, fit
-from nandcosim.tables.intervals import wilson
 from tests.unit.tables_stores import (
     READ_SIGMA,
     SIZES,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, sem
 
-from nandcosim.tables.intervals import mean_and_error, normal_quantile, wilson
+from nandcosim.intervals import mean_and_error, normal_quantile, wilson
 
 
 @given(st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))

@@ -135,3 +135,18 @@ def test_counts_over_other_axes_are_refused() -> None:
     broken = planned(store, np.full(store["status"].shape[:-1], 5))
     with pytest.raises(InputError, match="wanted has dims"):
         fit(broken.assign(wanted=broken["wanted"].isel(m=0, drop=True)))
+
+
+def test_strings_count_if_they_were_run_at_every_position() -> None:
+    """One position took twice the samples of the others, because more of its reads fail."""
+    one = sensing_store(samples=8, margins=(0.5,), sizes=(1,), sigmas=(0.2,))
+    store = xr.concat([one] * 3, xr.IndexVariable("position", [0.0, 0.5, 1.0]))
+    store = store.transpose(*one["bit"].dims[:-1], "position", "sample")
+    store["bit"][...] = 1.0
+    store["bit"][..., 1, [0, 5, 6, 7]] = 0.0
+    wanted = np.array([4, 8, 4]).reshape(1, 1, 1, 3)
+    asked = with_spec(planned(store, wanted), common_random_numbers=True)
+    table = fit(asked).dataset
+    assert table["n_strings"].item() == 4
+    assert table["string_pass_probability"].item() == 3 / 4
+    assert table["string_pass_high"].item() == wilson(3, 4)[1]

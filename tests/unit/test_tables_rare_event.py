@@ -28,6 +28,7 @@ from nandcosim.tables import (
     render_summary,
     summarise,
 )
+from nandcosim.tables.plotting import draw
 
 SPREADS = (0.2, 0.15)
 STAGES = 2
@@ -182,3 +183,20 @@ def test_tables_are_written_shown_and_read_again(table: CalibrationTable, tmp_pa
     looked_up = table.lookup("probability", spread=0.2)
     here = float(table.dataset["probability"].sel(spread=0.2))
     assert float(looked_up) == pytest.approx(here, rel=1e-14)
+
+
+def test_probabilities_are_interpolated_over_decades(table: CalibrationTable) -> None:
+    here = table.dataset["probability"].values
+    middle = float(table.lookup("probability", spread=np.mean(SPREADS)))
+    assert middle == pytest.approx(np.sqrt(here.prod()))
+    unseen = CalibrationTable(table.dataset.copy(deep=True))
+    unseen.dataset["probability"][0] = 0.0
+    looked_up = float(unseen.lookup("probability", spread=max(SPREADS)))
+    assert looked_up == pytest.approx(here[1], rel=1e-14)
+    assert float(unseen.lookup("probability", spread=np.mean(SPREADS))) == 0.0
+
+
+def test_probabilities_are_drawn_over_decades(table: CalibrationTable) -> None:
+    panel = draw(table).axes[0]
+    assert panel.get_ylabel() == "probability"
+    assert panel.get_yscale() == "log"

@@ -9,9 +9,9 @@ import pytest
 import xarray as xr
 from scipy import stats
 
+from nandcosim.intervals import wilson
 from nandcosim.spice.status import Status
 from nandcosim.tables import fit
-from nandcosim.tables.intervals import wilson
 
 
 def store(offsets: np.ndarray) -> xr.Dataset:

@@ -90,7 +90,7 @@ class Outcomes:
     @property
     def event(self) -> np.ndarray:
         """Where the event is known to have occurred."""
-        return self.failed & self.known
+        return np.asarray(self.failed & self.known)
 
 
 @dataclass(frozen=True)

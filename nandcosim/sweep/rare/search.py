@@ -69,6 +69,9 @@ _SAME = 1.5
 #: How far in front of a tangent plane a failure must be to need another region, in sigma.
 _IN_FRONT = 0.3
 
+#: What a point on a plane may seem beyond it by rounding.
+_ROUNDING = 1e-9
+
 #: A region this much less probable than the nearest is left out.
 _NEGLIGIBLE = 1e-3
 
@@ -113,14 +116,17 @@ class Findings:
         Directions in which the guide fell, from every gradient near a boundary.
     nominal : bool
         Whether the event occurs at the origin already.
+    astray : int
+        Explored failures from which no point within `RADIUS` was found.
     unexplained : int
-        Explored failures that no region accounts for and no search was spent on.
+        Explored failures that may belong to a region that is missing.
     runs : int
     """
 
     regions: tuple[Region, ...]
     directions: np.ndarray
     nominal: bool
+    astray: int
     unexplained: int
     runs: int
 
@@ -177,59 +183,80 @@ class _Search:
         downhill = _downhill((guide[1 : self.dimensions + 1] - guide[0]) / _STEP)
         if downhill is not None:
             for start in (downhill, -downhill):
-                yield from self._add_region(start, RADIUS)
-        failures = explored[outcomes.event[self.dimensions + 1 :]]
-        left = yield from self._explain(failures[np.argsort((failures**2).sum(axis=1))])
-        return self._findings(unexplained=left)
+                yield from self._add_region(RADIUS * start)
+        failed = outcomes.event[self.dimensions + 1 :]
+        astray, left = yield from self._explain(explored[failed], scales[failed, 0])
+        return self._findings(astray=astray, unexplained=left)
 
-    def _findings(self, nominal: bool = False, unexplained: int = 0) -> Findings:
+    def _findings(self, nominal: bool = False, astray: int = 0, unexplained: int = 0) -> Findings:
         regions = sorted(self.regions, key=lambda region: region.beta)
         kept = tuple(r for r in regions if ndtr(-r.beta) > _NEGLIGIBLE * ndtr(-regions[0].beta))
         directions = np.array(self.directions).reshape(-1, self.dimensions)
-        return Findings(kept, directions, nominal, unexplained, self.runs)
+        return Findings(kept, directions, nominal, astray, unexplained, self.runs)
 
-    def _explain(self, failures: np.ndarray) -> Asking[int]:
-        """Search from failures that no region explains; returns how many are left over.
+    def _explain(self, failures: np.ndarray, scales: np.ndarray) -> Asking[tuple[int, int]]:
+        """Search from failures that no region explains; returns those astray and unexplained.
 
-        The one least in the direction of any region comes first. When two in a row lead
-        back to regions already known, the others are taken to belong to those as well.
+        The one least in the direction of any region comes first. When two in a row lead to
+        nothing new, the others are taken to belong to the regions known.
+
+        A failure at the smallest scale that leads astray is unexplained: beyond `RADIUS` a
+        flat boundary is met there with a probability of 1e-6, so many scores together must
+        have done it. At the larger scales any one of them may, which says nothing of the
+        probability at scale 1.
         """
-        strikes = astray = 0
-        while len(failures := (yield from self._outside(failures))):
-            if len(self.regions) == MAX_REGIONS or not self._affords_turn():
-                return astray + len(failures)
-            lengths = np.linalg.norm(failures, axis=1)
-            cosines = [failures @ region.direction / lengths for region in self.regions]
-            first = int(np.argmin(np.max(cosines, axis=0) if cosines else lengths))
-            start, length = failures[first], float(lengths[first])
-            found = yield from self._add_region(start / length, length)
-            failures = np.delete(failures, first, axis=0)
-            astray += found is _Found.ASTRAY
-            strikes = 0 if found is _Found.NEW else strikes + 1
-            if strikes == _MAX_STRIKES:
+        strikes = astray = unexplained = 0
+        while True:
+            failures, needed = yield from self._drawn_back(failures)
+            failures, scales = failures[needed], scales[needed]
+            if not len(failures):
                 break
-        return astray
+            if len(self.regions) == MAX_REGIONS or not self._affords_turn():
+                unexplained += len(failures)
+                break
+            first = self._least_covered(failures)
+            found = yield from self._add_region(failures[first])
+            strikes = 0 if found is _Found.NEW else strikes + 1
+            last = strikes == _MAX_STRIKES
+            if found is _Found.ASTRAY:
+                astray += 1
+                near = scales == min(_SCALES)
+                unexplained += int(near.sum() if last else near[first])
+            if last:
+                break
+            failures, scales = np.delete(failures, first, axis=0), np.delete(scales, first)
+        return astray, unexplained
 
-    def _outside(self, failures: np.ndarray) -> Asking[np.ndarray]:
-        """Failures that need none of the half-spaces found.
+    def _drawn_back(self, failures: np.ndarray) -> Asking[tuple[np.ndarray, np.ndarray]]:
+        """Failures drawn back along their rays, and which of them need another region.
 
-        Each is drawn back along its ray to just in front of the first tangent plane; where
-        it still fails, it entered the failure region elsewhere.
+        Each is put just in front of the first tangent plane; where it still fails, it
+        entered the failure region elsewhere.
         """
+        needed = np.ones(len(failures), bool)
         if not self.regions or not len(failures):
-            return failures
+            return failures, needed
         planes = np.array([r.direction / max(r.beta - _IN_FRONT, _SETTLED) for r in self.regions])
         beyond = np.maximum(1.0, (failures @ planes.T).max(axis=1))
-        failures = failures / beyond[:, np.newaxis]
-        moved = np.flatnonzero(beyond > 1)
+        moved = np.flatnonzero(beyond > 1 + _ROUNDING)
         if self.runs + len(moved) > self.max_runs:
-            return failures
-        outcomes = yield from self._ask(failures[moved])
-        return np.delete(failures, moved[~outcomes.event], axis=0)
+            return failures, needed
+        failures = failures / beyond[:, np.newaxis]
+        needed[moved] = (yield from self._ask(failures[moved])).event
+        return failures, needed
 
-    def _add_region(self, start: np.ndarray, limit: float) -> Asking[_Found]:
-        """Refine a direction that fails within `limit` and keep what is new."""
-        region = yield from self._refine(start, limit)
+    def _least_covered(self, points: np.ndarray) -> int:
+        """Index of the point furthest in angle from every region; without any, the nearest."""
+        lengths = np.linalg.norm(points, axis=1)
+        if not self.regions:
+            return int(np.argmin(lengths))
+        directions = np.array([region.direction for region in self.regions])
+        return int(np.argmin((points @ directions.T).max(axis=1) / lengths))
+
+    def _add_region(self, end: np.ndarray) -> Asking[_Found]:
+        """Search from the ray from the origin to `end` and keep what is new."""
+        length = float(np.linalg.norm(end))
+        region = yield from self._refine(end / length, length)
         if region is None or region.beta > RADIUS:
             return _Found.ASTRAY
         if any(np.linalg.norm(region.centre - other.centre) < _SAME for other in self.regions):
@@ -281,7 +308,7 @@ class _Search:
         scale = np.linalg.norm(found) / np.linalg.norm(last[measured])
         slope = last * scale
         slope[measured] = found
-        return slope
+        return np.asarray(slope)
 
     def _differences(
         self, base: np.ndarray, guide: float, measured: np.ndarray
@@ -294,7 +321,7 @@ class _Search:
                 scores = np.tile(base, (len(missing), 1))
                 scores[np.arange(len(missing)), measured[missing]] += step
                 slopes[missing] = (_guide((yield from self._ask(scores))) - guide) / step
-        return np.nan_to_num(slopes, nan=0.0)
+        return np.asarray(np.nan_to_num(slopes, nan=0.0))
 
     def _boundaries(self, directions: np.ndarray, limit: float) -> Asking[np.ndarray]:
         """Distance of the first failure along each direction, shape (n,).

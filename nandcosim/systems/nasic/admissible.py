@@ -13,8 +13,8 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from nandcosim.errors import InputError
+from nandcosim.intervals import CONFIDENCE
 from nandcosim.systems.arrays import described
-from nandcosim.tables.intervals import CONFIDENCE
 
 __all__ = ["SHIPPED", "admissible", "largest_rows", "load_losses"]
 

@@ -18,6 +18,7 @@ from typing import get_args
 import numpy as np
 
 from nandcosim.errors import InputError
+from nandcosim.intervals import wilson
 from nandcosim.page_coding import CODINGS, coding_name
 from nandcosim.studies import one_line_errors
 from nandcosim.systems.nvllm.ecc import (
@@ -33,7 +34,6 @@ from nandcosim.systems.nvllm.hardware import CodeName, HardwareFields
 from nandcosim.systems.nvllm.pages import layout, read, store
 from nandcosim.systems.nvllm.rber import page_cost, page_error_rates, raw_bit_error_rate
 from nandcosim.tables import Tables, load_tables
-from nandcosim.tables.intervals import wilson
 
 __all__ = ["codes", "order", "pages", "rates"]
 

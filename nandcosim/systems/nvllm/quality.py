@@ -22,6 +22,7 @@ import xarray as xr
 from scipy.stats import t as student
 
 from nandcosim.errors import InputError
+from nandcosim.intervals import CONFIDENCE
 from nandcosim.systems.arrays import described
 from nandcosim.systems.nvllm.ecc import CLEAN, DETECTED, Corrected, classify
 from nandcosim.systems.nvllm.erdpe import Uncorrectable
@@ -31,7 +32,6 @@ from nandcosim.systems.nvllm.probes import Score
 from nandcosim.systems.nvllm.rber import page_error_rates, raw_bit_error_rate
 from nandcosim.systems.nvllm.stored_model import Bytes, StoredModel
 from nandcosim.systems.nvllm.transformer import Transformer
-from nandcosim.tables.intervals import CONFIDENCE
 from nandcosim.wording import unknown_value
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from nandcosim.errors import InputError
+from nandcosim.intervals import normal_quantile
 from nandcosim.page_coding import CODINGS, Coding, page_names, read_levels
 from nandcosim.systems.nvllm.hardware import ErrorFields, HardwareFields
-from nandcosim.tables.intervals import normal_quantile
 from nandcosim.threshold import bit_error_rate, level_distributions
 
 if TYPE_CHECKING:
