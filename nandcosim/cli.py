@@ -225,6 +225,7 @@ def sweep(
     from nandcosim.sweep import status as sweep_status
 
     _trust(trust_netlist)
+    _show_log()
     places = {"--workers": workers, "--scheduler": scheduler, "--cluster": cluster}
     given = [name for name, value in places.items() if value]
     if len(given) > 1:
@@ -575,6 +576,18 @@ def _trust(trust: bool) -> None:
 
     if trust:  # through the environment, so that worker processes inherit it
         os.environ[TRUST_VARIABLE] = "1"
+
+
+def _show_log() -> None:
+    """Print what the package logs: the dashboard's address, refused workers, set-aside samples."""
+    import logging
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("nandcosim: %(message)s"))
+    logger = logging.getLogger("nandcosim")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
 
 
 def _load_osdi(paths: tuple[Path, ...]) -> None:

@@ -208,4 +208,4 @@ def _verdict(made: Reproduced) -> str:
         return "differs from the store"
     if made.by_fast_engine:
         return "the store's values are the fast engine's, those now ngspice's"
-    return "the same, bit for bit"
+    return "the same, bit for bit" if made.found.status is Status.OK else "the same"

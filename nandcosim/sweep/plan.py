@@ -22,10 +22,10 @@ from nandcosim.sweep.rare.importance import importance
 from nandcosim.sweep.rare.subset import subset
 from nandcosim.sweep.registry import load_circuit
 from nandcosim.sweep.sampling import dimensions
-from nandcosim.sweep.spec import SweepSpec
+from nandcosim.sweep.spec import SweepSpec, checked_points
 from nandcosim.sweep.store import SweepStore
 
-__all__ = ["Plan", "chosen_scores", "estimates", "plan_of"]
+__all__ = ["Plan", "check_rare", "chosen_scores", "estimates", "plan_of"]
 
 #: Sets the random numbers of a rare-event method apart from those of the samples.
 _RARE_STREAM = 0x7A13
@@ -50,6 +50,20 @@ def plan_of(store: SweepStore, circuit: Circuit) -> Plan:
     if store.spec.rare is not None:
         return _RarePlan(store, circuit)
     return _Everything()
+
+
+def check_rare(spec: SweepSpec, circuit: Circuit) -> None:
+    """Refuse a rare event for which ``samples`` does not even suffice to search.
+
+    Raises
+    ------
+    InputError
+    """
+    for point in checked_points(spec.grid_shape):
+        try:
+            next(_method(spec, dimensions(spec, circuit, point), point))
+        except InputError as error:
+            raise InputError(f"samples = {spec.samples}: {error}") from None
 
 
 def estimates(store: SweepStore) -> list[Estimate | None]:

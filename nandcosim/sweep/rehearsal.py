@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from nandcosim.errors import InputError, MissingExtraError
 from nandcosim.spice.circuit import Circuit, Params
+from nandcosim.sweep.plan import check_rare
 from nandcosim.sweep.spec import SweepSpec, base_params
 
 __all__ = ["rehearse"]
@@ -22,7 +23,8 @@ def rehearse(spec: SweepSpec, circuit: Circuit) -> None:
     Raises
     ------
     InputError
-        If a deck refuses what it was given: a netlist, a level map; the axis value is named.
+        If a deck refuses what it was given (a netlist, a level map; the axis value is named),
+        or a rare event has too few samples to search for it.
     MissingExtraError
         If the fast engine lacks a package.
     """
@@ -41,6 +43,8 @@ def rehearse(spec: SweepSpec, circuit: Circuit) -> None:
             except InputError as error:
                 where = ", ".join(f"axes.{name} = {coordinates[name]!r}" for name in axes)
                 raise InputError(f"{where}: {error}" if where else str(error)) from error
+    if spec.rare is not None:
+        check_rare(spec, circuit)
     if spec.engine == "fast":
         with _accidents_aside():
             circuit.fast(base_params(spec, circuit, spec.coordinates(0)), _NoBackend())

@@ -7,37 +7,27 @@ library or hangs says so again and takes nothing with it.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import subprocess
-import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import xarray as xr
 from pydantic import ValidationError
 
-from nandcosim.errors import InputError, SimulationError
+from nandcosim.errors import InputError
 from nandcosim.spice.circuit import Circuit, Marks, Params
-from nandcosim.spice.deck import build_deck
-from nandcosim.spice.engine import BackendName, Engine
+from nandcosim.spice.engine import BackendName
 from nandcosim.spice.result import Waveforms
 from nandcosim.spice.status import Status
-from nandcosim.sweep import isolated
+from nandcosim.sweep.alone import DECK, WAVEFORMS, drawn_in, load_waveforms, observe
 from nandcosim.sweep.chunk import Chunk, EngineUsed, Job
 from nandcosim.sweep.plan import chosen_scores
 from nandcosim.sweep.registry import load_circuit
-from nandcosim.sweep.sampling import draw, realise
-from nandcosim.sweep.simulation import SampleResult, parsed, simulate_sample
+from nandcosim.sweep.simulation import SampleResult
 from nandcosim.sweep.spec import Scalar
 from nandcosim.sweep.store import SweepStore
 
 __all__ = ["Reproduced", "reproduce"]
-
-#: Files made in the folder.
-DECK, WAVEFORMS = "deck.cir", "waveforms.nc"
 
 
 @dataclass(frozen=True)
@@ -148,29 +138,20 @@ def reproduce(
     params: Params | None = None
     knobs: dict[str, np.ndarray] = {}
     with contextlib.suppress(ValidationError):  # which is the sample's outcome
-        params, knobs = _drawn(job)
+        params, knobs = drawn_in(job)
     folder = Path(out)
     _prepare(folder)
     stored, by_fast_engine = _stored(held, point, k)
     made = Reproduced(
         held.path, sample, circuit, spec.coordinates(point), params, knobs,
-        stored, _run(job, folder), by_fast_engine,
+        stored, observe(job, folder), by_fast_engine,
     )  # fmt: skip
     if (folder / DECK).exists():
         made = replace(made, deck=folder / DECK)
     if (folder / WAVEFORMS).exists():
         file = folder / WAVEFORMS
-        made = replace(made, waveforms_file=file, waveforms=_load_waveforms(file))
+        made = replace(made, waveforms_file=file, waveforms=load_waveforms(file))
     return made
-
-
-def _drawn(job: Job) -> tuple[Params, dict[str, np.ndarray]]:
-    spec, circuit = parsed(job.spec)
-    (k,) = job.chunk.samples
-    scores = job.scores_of(k)
-    if scores is None:
-        return draw(spec, circuit, job.chunk.point, k)
-    return realise(spec, circuit, job.chunk.point, scores)
 
 
 def _prepare(folder: Path) -> None:
@@ -190,89 +171,3 @@ def _stored(store: SweepStore, point: int, k: int) -> tuple[SampleResult, bool]:
     responses = {name: float(values[name][k]) for name in spec.responses}
     by_fast_engine = spec.engine == "fast" and values["engine"][k] == EngineUsed.FAST
     return SampleResult(Status(codes[k]), str(values["reason"][k]), responses), by_fast_engine
-
-
-def _run(job: Job, folder: Path) -> SampleResult:
-    """Run the sample in a child process, which writes its files into `folder`."""
-    # What this process can import, the child must be able to import too.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
-    document = {"job": isolated.document_of(job), "folder": str(folder)}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", __name__],
-            input=json.dumps(document),
-            capture_output=True,
-            text=True,
-            env=environment,
-            timeout=job.time_limit + isolated.GRACE,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return isolated.death(0, True, job.time_limit)
-    if not done.stdout:
-        return isolated.death(done.returncode, False, job.time_limit)
-    told: dict[str, Any] = json.loads(done.stdout)
-    if "error" in told:
-        raise SimulationError(told["error"])
-    responses = {name: float.fromhex(text) for name, text in told["responses"].items()}
-    return SampleResult(Status(told["status"]), told["reason"], responses)
-
-
-# -------------------------------------------------------------- the child
-
-
-def main() -> None:
-    """Read a job from standard input, run it, report on standard output."""
-    # ngspice and user code may print; the answer goes where nobody else writes.
-    report = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    document = json.load(sys.stdin)
-    try:
-        result = _observed(isolated.job_of(document["job"]), Path(document["folder"]))
-    except Exception as error:  # noqa: BLE001 - the parent raises it again
-        told: dict[str, Any] = {"error": f"{type(error).__name__}: {error}"}
-    else:
-        # Hexadecimal: exact, and NaN and infinities are not JSON.
-        responses = {name: float(v).hex() for name, v in result.responses.items()}
-        told = {"status": int(result.status), "reason": result.reason, "responses": responses}
-    json.dump(told, report)
-    report.flush()
-
-
-def _observed(job: Job, folder: Path) -> SampleResult:
-    """Run the sample and write its deck and waveforms."""
-    spec, circuit = parsed(job.spec)
-    (k,) = job.chunk.samples
-    wanted = frozenset(spec.responses)
-    try:
-        params, knobs = _drawn(job)
-        (folder / DECK).write_text(build_deck(circuit, params, knobs, wanted).text())
-        outcome = Engine(job.backend, job.time_limit).sample(circuit, params, knobs, wanted)
-    except OSError:
-        raise
-    except Exception:  # noqa: BLE001 - what it means for a sample is said in one place
-        return simulate_sample(spec, circuit, job, k)
-    if outcome.waveforms.scale:
-        _save_waveforms(outcome.waveforms, folder / WAVEFORMS)
-    return SampleResult(outcome.status, outcome.reason, outcome.responses)
-
-
-def _save_waveforms(waveforms: Waveforms, file: Path) -> None:
-    """Write waveforms as netCDF over their scale; ``ngspice`` holds a vector's own name."""
-    scale = waveforms.scale
-    dataset = xr.Dataset()
-    for name, values in waveforms.items():
-        plain = name.replace("#branch", "_current").replace("/", "_")
-        unit = "s" if name == "time" else "A" if plain != name or name == "i-sweep" else "V"
-        dataset[plain] = (scale, values, {"units": unit, "ngspice": name})
-    dataset.to_netcdf(file, engine="h5netcdf")
-
-
-def _load_waveforms(file: Path) -> Waveforms:
-    with xr.open_dataset(file, engine="h5netcdf", decode_times=False) as dataset:
-        variables = dataset.load().variables.values()
-    return Waveforms({each.attrs["ngspice"]: np.asarray(each.values) for each in variables})
-
-
-if __name__ == "__main__":
-    main()

@@ -475,8 +475,9 @@ def status(path: str | os.PathLike[str]) -> dict[str, Any]:
         ``total`` (samples asked for so far), ``done``, ``failed``, ``fraction_done``;
         ``counts`` (samples of every status by its label), ``reasons`` (failed samples by
         reason, most frequent first) and ``failures`` (by kind, reasons that differ by a number
-        alone taken together: ``status``, ``reason``, ``count``, the first ``samples``). ``running``; ``rate``
-        (samples a second in the last run) and ``remaining`` (seconds), None if unknown.
+        alone taken together: ``status``, ``reason``, ``count``, the first ``samples``).
+        ``running``; ``rate`` (samples a second in the last run) and ``remaining`` (seconds),
+        None if unknown.
         Of a sweep that plans its samples ``plan``, of the fast engine ``engines`` and
         ``disagreements``.
 

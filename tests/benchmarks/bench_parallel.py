@@ -11,6 +11,7 @@ in a loop each, without a sweep: what two processes of this machine can be worth
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import multiprocessing
@@ -50,6 +51,7 @@ def cluster_of(workers: int) -> Iterator[Client]:
             threads_per_worker=1,
             memory_limit=0,
             dashboard_address=None,
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
             env=THREAD_LIMITS,
             silence_logs=logging.CRITICAL,
         ) as cluster,
@@ -82,7 +84,7 @@ def loop(spec_text: str, samples: range) -> None:
 def bare(spec: SweepSpec, pool: Pool, processes: int) -> float:
     """Samples a second of processes without a sweep."""
     text, ends = spec.canonical_json(), np.linspace(0, spec.samples, processes + 1).astype(int)
-    parts = [(text, range(a, b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    parts = [(text, range(a, b)) for a, b in itertools.pairwise(ends.tolist())]
     start = time.perf_counter()
     pool.starmap(loop, parts, chunksize=1)
     return spec.samples / (time.perf_counter() - start)

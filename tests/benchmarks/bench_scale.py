@@ -145,6 +145,7 @@ def overheads(closed: int = 100_000, short: int = 5000, long: int = 300) -> None
             threads_per_worker=1,
             memory_limit=0,
             dashboard_address=None,
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
             env=THREAD_LIMITS,
             silence_logs=logging.CRITICAL,
         ) as cluster,

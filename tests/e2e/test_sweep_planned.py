@@ -66,7 +66,7 @@ def data_of(path: Any) -> xr.Dataset:
 
 
 @pytest.mark.parametrize(
-    ("method", "most", "ratio"), [("importance", 3000, 2.5), ("subset", 6000, 6.0)]
+    ("method", "most", "ratio"), [("importance", 3000, 2.5), ("subset", 6000, 8.0)]
 )
 def test_rare_event_of_an_exactly_solvable_circuit(
     method: str, most: int, ratio: float, client: Client, tmp_path: Path

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from nandcosim.errors import InputError
-from nandcosim.sweep import parse_spec
+from nandcosim.sweep import load_circuit, parse_spec
 from nandcosim.sweep.goals import Condition
+from nandcosim.sweep.rehearsal import rehearse
 from nandcosim.sweep.spec import SweepSpec
 
 PRECISION = {"response": "bit", "half_width": 0.02}
@@ -102,3 +103,9 @@ def test_mistakes_are_named(changes: dict[str, Any], message: str) -> None:
         spec_with(**changes)
     assert str(caught.value).startswith("s.toml: ")
     assert "\n" not in str(caught.value)
+
+
+def test_too_few_samples_to_search_are_refused_before_the_sweep() -> None:
+    spec = spec_with(rare=RARE, samples=200)
+    with pytest.raises(InputError, match=r"samples = 200: rare event: found 100 .* allowed with"):
+        rehearse(spec, load_circuit(spec.circuit))

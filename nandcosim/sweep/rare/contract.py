@@ -22,7 +22,9 @@ class Stage(IntEnum):
     """What a run is for; the values are part of the store's format."""
 
     SEARCH = 0
-    SAMPLE = 1
+    PILOT = 1
+    """Weighted, and not counted: it moves the proposal."""
+    SAMPLE = 2
 
 
 @dataclass(frozen=True)

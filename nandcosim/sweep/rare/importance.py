@@ -176,7 +176,7 @@ def _settle(
     for _ in range(_PILOTS):
         if runs + _PILOT + settings.min_samples > settings.max_runs:
             break
-        batch = mixture.draw(rng, _PILOT)
+        batch = replace(mixture.draw(rng, _PILOT), stage=Stage.PILOT)
         outcomes = yield batch
         runs += _PILOT
         centres = _recentred(mixture, batch, outcomes)
