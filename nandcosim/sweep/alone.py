@@ -16,30 +16,19 @@ from typing import Any
 import numpy as np
 
 from nandcosim.errors import SimulationError
-from nandcosim.spice.circuit import Params
 from nandcosim.spice.deck import build_deck
 from nandcosim.spice.engine import Engine
 from nandcosim.spice.result import Waveforms
 from nandcosim.spice.status import Status
 from nandcosim.sweep import isolated
 from nandcosim.sweep.chunk import Job
-from nandcosim.sweep.sampling import draw, realise
-from nandcosim.sweep.simulation import SampleResult, parsed, simulate_sample
+from nandcosim.sweep.simulation import SampleResult, drawn, parsed, simulate_sample
+from nandcosim.sweep.watch import patience
 
-__all__ = ["DECK", "WAVEFORMS", "drawn_in", "load_waveforms", "observe"]
+__all__ = ["DECK", "WAVEFORMS", "load_waveforms", "observe"]
 
 #: Files made in the folder.
 DECK, WAVEFORMS = "deck.cir", "waveforms.nc"
-
-
-def drawn_in(job: Job) -> tuple[Params, dict[str, np.ndarray]]:
-    """Parameters and knobs of the one sample of a job; see `nandcosim.sweep.sampling.draw`."""
-    spec, circuit = parsed(job.spec)
-    (k,) = job.chunk.samples
-    scores = job.scores_of(k)
-    if scores is None:
-        return draw(spec, circuit, job.chunk.point, k)
-    return realise(spec, circuit, job.chunk.point, scores)
 
 
 def observe(job: Job, folder: Path) -> SampleResult:
@@ -67,7 +56,7 @@ def observe(job: Job, folder: Path) -> SampleResult:
             capture_output=True,
             text=True,
             env=environment,
-            timeout=job.time_limit + isolated.GRACE,
+            timeout=patience(job.time_limit),
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -117,7 +106,7 @@ def _observed(job: Job, folder: Path) -> SampleResult:
     (k,) = job.chunk.samples
     wanted = frozenset(spec.responses)
     try:
-        params, knobs = drawn_in(job)
+        params, knobs = drawn(job, *job.chunk.samples)
         (folder / DECK).write_text(build_deck(circuit, params, knobs, wanted).text())
         outcome = Engine(job.backend, job.time_limit).sample(circuit, params, knobs, wanted)
     except OSError:

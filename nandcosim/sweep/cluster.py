@@ -8,9 +8,7 @@ when workers stay idle, and replaced when the queue ends them.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import getpass
 import importlib
 import importlib.util
 import logging
@@ -18,10 +16,8 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 import tomllib
 from collections.abc import Iterator
 from functools import partial
@@ -32,8 +28,6 @@ from typing import Any, Literal, NamedTuple
 import dask
 from dask.utils import parse_bytes
 from distributed import Client, Security
-from distributed.core import Status
-from distributed.deploy.adaptive import Adaptive
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -48,6 +42,7 @@ from nandcosim.errors import InputError, MissingExtraError, SimulationError
 from nandcosim.spice.installation import OSDI_VARIABLE
 from nandcosim.spice.measured import cache_folder
 from nandcosim.spice.netlists import TRUST_VARIABLE
+from nandcosim.sweep.jobs import JobKeeper, ReportingJob, one_line
 from nandcosim.sweep.worker import THREAD_LIMITS
 from nandcosim.wording import first_mistake, unknown_key
 
@@ -55,21 +50,11 @@ __all__ = ["ClusterSettings", "dashboard_link", "load_settings", "queue_client"]
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at the queue for jobs that have ended.
-POLL_INTERVAL = 15.0
-
 #: Seconds that workers must be idle before their job is given back.
 IDLE_LIMIT = 60
 
 #: Seconds without a scheduler after which a worker ends, and its job with it.
 DEATH_TIMEOUT = 60
-
-#: Failures in a row after which the run stops: before any worker came, and afterwards, when
-#: it may be the queue that is down; waits between them double, so ten take an hour and a half.
-FEW_FAILURES, MANY_FAILURES = 3, 10
-
-#: Seconds that the longest of these waits takes.
-LONGEST_WAIT = 900.0
 
 #: The user's consent, given in the environment, which not every queue hands on to its jobs.
 CONSENT = (OSDI_VARIABLE, TRUST_VARIABLE)
@@ -274,7 +259,7 @@ def queue_client(path: str | PathLike[str]) -> Iterator[Client]:
     MissingExtraError
         If dask-jobqueue or cryptography is not installed.
     SimulationError
-        If the queue refuses the jobs, or they end before a worker comes.
+        If the queue refuses the jobs, or they end before a worker works.
     """
     settings = load_settings(path)
     cluster_class = _cluster_class(settings.queue)
@@ -288,7 +273,12 @@ def queue_client(path: str | PathLike[str]) -> Iterator[Client]:
         Client(cluster, set_as_default=False) as client,
     ):
         keeper = cluster.adapt(
-            Adaptive=partial(JobKeeper, settings=settings, client=client),
+            Adaptive=partial(
+                JobKeeper,
+                list_jobs=QUEUES[settings.queue].list_jobs,
+                logs=settings.logs,
+                client=client,
+            ),
             minimum_jobs=settings.minimum,
             maximum_jobs=settings.maximum,
             interval="1s",
@@ -354,7 +344,7 @@ def _cluster(cluster_class: Any, settings: ClusterSettings, security: Security) 
         )
     except (OSError, RuntimeError, ValueError) as error:
         # Such as an interface that this machine doesn't have.
-        raise InputError(f"the scheduler cannot start: {_one_line(str(error))}") from error
+        raise InputError(f"the scheduler cannot start: {one_line(str(error))}") from error
     with cluster:
         yield cluster
 
@@ -362,141 +352,3 @@ def _cluster(cluster_class: Any, settings: ClusterSettings, security: Security) 
 def _job_of_worker(worker: Any) -> str:
     """Name of the job of a scheduler's worker, where jobs have several."""
     return str(worker.name).rpartition("-")[0]
-
-
-class ReportingJob:
-    """Mixed into a job of dask-jobqueue: a refusal is kept, where it would be logged and lost."""
-
-    refusal = ""
-
-    async def start(self) -> None:
-        """Submit the job."""
-        try:
-            await super().start()  # type: ignore[misc]
-        except (OSError, RuntimeError, ValueError) as error:
-            # dask-jobqueue quotes the command's own words last.
-            said = str(error).rpartition("stderr:")[2]
-            self.refusal = f"the queue refused a job: {_one_line(said) or _one_line(str(error))}"
-            self.status = Status.failed
-
-    async def close(self) -> None:
-        """Cancel the job."""
-        await super().close()  # type: ignore[misc]
-        self.status = Status.closed
-
-
-class JobKeeper(Adaptive):
-    """Keeps the right number of jobs, replaces those that ended, and says why none comes.
-
-    Attributes
-    ----------
-    failure : str
-        Why there will be no workers, ``""`` as long as there is hope. The client is then
-        closed, so that whoever waits for it wakes up.
-    """
-
-    cluster: Any  # a JobQueueCluster, which has no types
-
-    def __init__(
-        self, cluster: Any, *, settings: ClusterSettings, client: Client, **options: Any
-    ) -> None:
-        super().__init__(cluster, **options)
-        self.settings = settings
-        self.client = client
-        self.failure = ""
-        self._arrived: set[str] = set()
-        self._failures = 0
-        self._next_look = self._next_try = time.monotonic()
-
-    async def target(self) -> int:
-        """All that is allowed while every worker has work.
-
-        The sweep hands out a few tasks a worker, so their number says nothing about how
-        many are left.
-        """
-        if all(worker.processing for worker in self.cluster.scheduler.workers.values()):
-            return int(self.maximum)
-        return int(await super().target())  # type: ignore[no-untyped-call]
-
-    async def adapt(self) -> None:
-        """One step, every second: drop jobs that ended, then ask for more or give some back."""
-        await self._drop_ended()
-        if not self.failure and time.monotonic() >= self._next_try:
-            await super().adapt()
-
-    async def _drop_ended(self) -> None:
-        """Forget jobs that the queue refused or no longer knows; count what came of them."""
-        jobs = dict(self.cluster.workers)  # of now: one submitted later may not be listed yet
-        connected = {name for name in jobs if self._is_connected(name)}
-        if not connected <= self._arrived:
-            self._failures = 0
-        self._arrived |= connected
-        refused = {name for name, job in jobs.items() if job.refusal}
-        absent = jobs.keys() - connected - refused
-        ended = await self._ended({name: jobs[name].job_id for name in absent})
-        if refused or ended:
-            await self.cluster.scale_down(refused | ended)
-        for name in ended & self._arrived:
-            log.info("job %s has ended", jobs[name].job_id)
-        early = ended - self._arrived
-        if refused:
-            await self._count_failure(jobs[min(refused)].refusal, 1)
-        elif early:
-            await self._count_failure(self._early_end(jobs[min(early)].job_id), FEW_FAILURES)
-
-    def _is_connected(self, job: str) -> bool:
-        suffixes = self.cluster.worker_spec.get(job, {}).get("group", [""])
-        return any(job + suffix in self.observed for suffix in suffixes)
-
-    async def _ended(self, numbers: dict[str, str]) -> set[str]:
-        """Names of those jobs, name to number, that the queue no longer knows."""
-        if not numbers or time.monotonic() < self._next_look:
-            return set()
-        self._next_look = time.monotonic() + POLL_INTERVAL
-        known = await asyncio.to_thread(_job_numbers, self.settings.queue)
-        if known is None:
-            return set()
-        return {name for name, number in numbers.items() if number not in known}
-
-    def _early_end(self, number: str) -> str:
-        folder = self.settings.logs.absolute()
-        return f"job {number} ended before a worker came{_last_line(folder, number)} (in {folder})"
-
-    async def _count_failure(self, what: str, limit_at_first: int) -> None:
-        """Wait before the next try, longer each time; after too many, stop the run."""
-        self._failures += 1
-        if self._failures >= (MANY_FAILURES if self._arrived else limit_at_first):
-            self.failure = what
-            self.stop(reason=what)
-            await asyncio.to_thread(self.client.close)
-            return
-        wait = min(POLL_INTERVAL * 2**self._failures, LONGEST_WAIT)
-        self._next_try = time.monotonic() + wait
-        log.warning("%s; trying again in %.0f s", what, wait)
-
-
-def _job_numbers(queue: str) -> set[str] | None:
-    """Numbers of this user's jobs in the queue; None if it does not say."""
-    command = [*QUEUES[queue].list_jobs.split(), getpass.getuser()]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    # LSF calls an empty queue an error.
-    if answer.returncode != 0 and "No unfinished job" not in answer.stderr:
-        return None
-    return set(re.findall(r"^\s*(\d+)", answer.stdout, re.MULTILINE))
-
-
-def _last_line(folder: Path, number: str) -> str:
-    """Last line of a job's output, as the end of a sentence."""
-    for path in sorted(folder.glob(f"*{number}*")):
-        lines = path.read_text(errors="replace").split("\n")
-        said = [line.strip() for line in lines if line.strip()]
-        if said:
-            return f": {said[-1]}"
-    return ""
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -81,12 +81,18 @@ def connected(
 
 @contextlib.contextmanager
 def _scheduler(address: str) -> Iterator[Client]:
+    log = logging.getLogger("distributed")
+    before = log.level
+    log.setLevel(logging.CRITICAL)  # if the scheduler is lost, one line of ours says so
     try:
-        found = Client(address, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"scheduler {address}: cannot be reached: {error}") from None
-    with found:
-        yield found
+        try:
+            found = Client(address, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise InputError(f"scheduler {address}: cannot be reached: {error}") from None
+        with found:
+            yield found
+    finally:
+        log.setLevel(before)
 
 
 @contextlib.contextmanager

@@ -24,6 +24,9 @@ from nandcosim.sweep.store import SweepStore
 
 __all__ = ["run_sweep"]
 
+#: Workers of a job queue that may differ from the plan before any has worked.
+FEW_REFUSALS = 3
+
 
 def run_sweep(
     spec: SweepSpec | str | PathLike[str],
@@ -106,7 +109,9 @@ def run_sweep(
             "can't be run again; use a new --out"
         )
     with store.locked(), _progress(progress) as report:
-        run = Run(store, circuit, backend, time_limit, retry_failed, report)
+        # In place of a job's worker that is refused, the queue may send a better one.
+        refusals = 1 if cluster is None else FEW_REFUSALS
+        run = Run(store, circuit, backend, time_limit, retry_failed, report, refusals)
         if run.is_complete:
             report(run.progress())
             return store

@@ -27,12 +27,9 @@ from nandcosim.errors import SimulationError
 from nandcosim.spice.status import Status
 from nandcosim.sweep.chunk import Chunk, Job
 from nandcosim.sweep.simulation import SampleResult, parsed, simulate_sample
+from nandcosim.sweep.watch import patience
 
 __all__ = ["death", "document_of", "job_of", "simulate_isolated"]
-
-#: Seconds beyond a sample's own time limit after which a silent child is killed: the
-#: limit is then not being kept, because native code hangs.
-GRACE = 60.0
 
 #: Seconds a child may take to start; imports on a busy network file system are slow.
 START_LIMIT = 600.0
@@ -65,19 +62,19 @@ def _run_child(job: Job) -> dict[int, SampleResult]:
     results: dict[int, SampleResult] = {}
     current: int | None = None
     hung = False
-    patience = START_LIMIT
+    wait = START_LIMIT
     with tempfile.TemporaryFile() as noise, _child(noise) as child:
         messages = _messages(child, job)
         while True:
             try:
-                message = messages.get(timeout=patience)
+                message = messages.get(timeout=wait)
             except queue.Empty:
                 hung = True
                 child.kill()
                 break
             if message is None:
                 break
-            patience = job.time_limit + GRACE
+            wait = patience(job.time_limit)
             if "error" in message:
                 raise SimulationError(message["error"])
             if "start" in message:
@@ -106,7 +103,8 @@ def _run_child(job: Job) -> dict[int, SampleResult]:
 def death(code: int, hung: bool, time_limit: float) -> SampleResult:
     """The outcome of a sample whose process ended with `code`, or had to be ended."""
     if hung:
-        reason = f"did not return {GRACE:g} s after its time limit of {time_limit:g} s; killed"
+        grace = patience(time_limit) - time_limit
+        reason = f"did not return {grace:g} s after its time limit of {time_limit:g} s; killed"
         return SampleResult(Status.TIMEOUT, reason, {})
     return SampleResult(Status.CRASHED, f"the simulator process died: {_how(code)}", {})
 

@@ -19,11 +19,11 @@ from nandcosim.spice.circuit import Circuit, Marks, Params
 from nandcosim.spice.engine import BackendName
 from nandcosim.spice.result import Waveforms
 from nandcosim.spice.status import Status
-from nandcosim.sweep.alone import DECK, WAVEFORMS, drawn_in, load_waveforms, observe
+from nandcosim.sweep.alone import DECK, WAVEFORMS, load_waveforms, observe
 from nandcosim.sweep.chunk import Chunk, EngineUsed, Job
 from nandcosim.sweep.plan import chosen_scores
 from nandcosim.sweep.registry import load_circuit
-from nandcosim.sweep.simulation import SampleResult
+from nandcosim.sweep.simulation import SampleResult, drawn
 from nandcosim.sweep.spec import Scalar
 from nandcosim.sweep.store import SweepStore
 
@@ -138,7 +138,7 @@ def reproduce(
     params: Params | None = None
     knobs: dict[str, np.ndarray] = {}
     with contextlib.suppress(ValidationError):  # which is the sample's outcome
-        params, knobs = drawn_in(job)
+        params, knobs = drawn(job, k)
     folder = Path(out)
     _prepare(folder)
     stored, by_fast_engine = _stored(held, point, k)

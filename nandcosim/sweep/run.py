@@ -76,6 +76,8 @@ class Run:
     retry_failed : bool
     report : callable
         Is given a `Progress` after every task.
+    refusals : int
+        Workers that are refused before any has worked, and the run is given up.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Run:
         time_limit: float,
         retry_failed: bool,
         report: ProgressCallback,
+        refusals: int = 1,
     ) -> None:
         self.store = store
         self.circuit = circuit
@@ -93,6 +96,7 @@ class Run:
         self.time_limit = time_limit
         self.retry_failed = retry_failed
         self.report = report
+        self.refusals = refusals
         self.spec_text = store.spec.canonical_json()
         self.plan = plan_of(store, circuit)
         self.pace = Pace()
@@ -247,27 +251,30 @@ class Run:
                 raise SimulationError(
                     f"the workers cannot simulate: {type(error).__name__}: {error}"
                 ) from error
+            future.release()  # or closing its worker would have to move it
             if not isinstance(found, Refusal):
                 return dict(found)
             self._refuse(client, found)
 
     def _refuse(self, client: Client, refusal: Refusal) -> None:
         """Close a worker that must not take part; give up if there is no other."""
-        if refusal.worker in self.refused:
-            return
-        self.refused.add(refusal.worker)
-        log.warning("refused worker %s on %s: %s", refusal.worker, refusal.host, refusal.reason)
+        is_news = refusal.worker not in self.refused
+        if is_news:
+            self.refused.add(refusal.worker)
+            log.warning("refused worker %s on %s: %s", refusal.worker, refusal.host, refusal.reason)
         with contextlib.suppress(Exception):
             client.retire_workers([refusal.worker], close_workers=True)
-        others = set(_workers(client)) - self.refused
-        worked = self.done > self.before
-        if (not others and not worked) or len(self.refused) > MAX_REFUSED:
+        if not is_news:
+            return
+        alone = not set(_workers(client)) - self.refused and self.done == self.before
+        if len(self.refused) >= (self.refusals if alone else MAX_REFUSED):
             raise SimulationError(f"no worker can take part: {refusal.reason}")
 
     def _result(self, future: Future[Any], chunk: Chunk) -> ChunkResult | Refusal | None:
         """What the worker returned; None if it died, so that the chunk goes into isolation."""
         try:
             result: ChunkResult | Refusal = future.result()
+            future.release()
             return result
         except KilledWorker:
             self._count_death(chunk)

@@ -24,7 +24,7 @@ from nandcosim.sweep.registry import load_circuit
 from nandcosim.sweep.sampling import draw, realise
 from nandcosim.sweep.spec import SweepSpec
 
-__all__ = ["SampleResult", "collect", "fast_model", "parsed", "simulate_sample"]
+__all__ = ["SampleResult", "collect", "drawn", "fast_model", "parsed", "simulate_sample"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ _fast: dict[tuple[type[Circuit], Params], FastModel | None] = {}
 def simulate_sample(spec: SweepSpec, circuit: Circuit, job: Job, k: int) -> SampleResult:
     """Run one sample; whatever goes wrong in it becomes its status and reason."""
     try:
-        params, knobs = _drawn(spec, circuit, job, k)
+        params, knobs = drawn(job, k)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"])) or "parameters"
@@ -67,9 +67,9 @@ def simulate_sample(spec: SweepSpec, circuit: Circuit, job: Job, k: int) -> Samp
     return SampleResult(outcome.status, outcome.reason, outcome.responses)
 
 
-def _drawn(
-    spec: SweepSpec, circuit: Circuit, job: Job, k: int
-) -> tuple[Params, dict[str, np.ndarray]]:
+def drawn(job: Job, k: int) -> tuple[Params, dict[str, np.ndarray]]:
+    """Parameters and knobs of a sample of a job; see `nandcosim.sweep.sampling.draw`."""
+    spec, circuit = parsed(job.spec)
     scores = job.scores_of(k)
     if scores is None:
         return draw(spec, circuit, job.chunk.point, k)

@@ -22,6 +22,7 @@ from nandcosim.sweep.identity import difference
 from nandcosim.sweep.isolated import simulate_isolated
 from nandcosim.sweep.provenance import versions
 from nandcosim.sweep.simulation import SampleResult, parsed, simulate_sample
+from nandcosim.sweep.watch import watched
 
 __all__ = [
     "THREAD_LIMITS",
@@ -82,14 +83,16 @@ def _simulate_here(job: Job) -> list[SampleResult]:
     """
     spec, circuit = parsed(job.spec)
     results: list[SampleResult] = []
-    for k in job.chunk.samples:
-        if _library_is_dead.is_set():
-            break
-        result = simulate_sample(spec, circuit, job, k)
-        if not result.was_tried(job.backend):
-            _library_is_dead.set()
-            break
-        results.append(result)
+    with watched(job.time_limit) as watch:
+        for k in job.chunk.samples:
+            if _library_is_dead.is_set():
+                break
+            watch.restart()
+            result = simulate_sample(spec, circuit, job, k)
+            if not result.was_tried(job.backend):
+                _library_is_dead.set()
+                break
+            results.append(result)
     rest = job.chunk.samples[len(results) :]
     if rest:
         results += simulate_isolated(job.only(rest))

@@ -269,15 +269,27 @@ def test_library_that_no_longer_answers_costs_one_sample(
     xr.testing.assert_identical(data[names], undisturbed[names].where(alive))
 
 
-def test_isolated_sample_that_hangs_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_isolated_sample_that_hangs_is_a_timeout() -> None:
     spec = spec_of("HangingCircuit")
     point, k = np.argwhere(victims(spec))[0]
     samples = tuple(sorted({0, int(k), SAMPLES - 1}))
     job = Job(spec.canonical_json(), Chunk(int(point), 0, SAMPLES, samples), "shared", 3.0)
-    monkeypatch.setattr(isolated, "GRACE", 0.0)
     results = dict(zip(samples, isolated.simulate_isolated(job), strict=True))
     assert results.pop(int(k)).status is Status.TIMEOUT
     assert {result.status for result in results.values()} == {Status.OK}
+
+
+@pytest.mark.long
+def test_code_of_a_circuit_that_hangs_in_a_worker_costs_its_sample(tmp_path: Path) -> None:
+    """The worker ends itself; a child process finds the sample and is killed."""
+    spec = spec_of("HangingCircuit", axes={"capacitance": ["1 nF"], "sigma": [0.1]}, seed=2)
+    hit = victims(spec)
+    assert hit.sum() == 1
+    store = run_sweep(spec, tmp_path / "s.zarr", workers=2, time_limit=1.0)
+    codes = data_of(store).status.values.reshape(hit.shape)
+    np.testing.assert_array_equal(codes, np.where(hit, Status.TIMEOUT, Status.OK))
+    (reason,) = status(store)["reasons"]
+    assert reason == "did not return 5 s after its time limit of 1 s; killed"
 
 
 def test_isolated_process_that_cannot_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

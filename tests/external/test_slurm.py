@@ -22,7 +22,7 @@ from external.slurm_queue import Slurm, missing, slurm
 
 from nandcosim.errors import SimulationError
 from nandcosim.progress import Progress
-from nandcosim.sweep import cluster, open_store, parse_spec, run_sweep, status
+from nandcosim.sweep import jobs, open_store, parse_spec, run_sweep, status
 from nandcosim.sweep.cluster import dashboard_link, queue_client
 from nandcosim.sweep.spec import SweepSpec
 
@@ -44,7 +44,7 @@ def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
         for name, value in queue.environment.items():
             patch.setenv(name, value)
         # A person can wait a quarter of a minute until a lost job is replaced; tests need not.
-        patch.setattr(cluster, "POLL_INTERVAL", 0.5)
+        patch.setattr(jobs, "POLL_INTERVAL", 0.5)
         yield queue
 
 
@@ -73,11 +73,11 @@ def settings(queue: Slurm, tmp_path: Path) -> Settings:
     return write
 
 
-def spec_of(circuit: str = "RCDischarge") -> SweepSpec:
+def spec_of(circuit: str = "RCDischarge", samples: int = SAMPLES) -> SweepSpec:
     return parse_spec(
         {
             "circuit": f"circuits_for_tests:{circuit}",
-            "samples": SAMPLES,
+            "samples": samples,
             "seed": 3,
             "axes": {"capacitance": ["1 nF", "2 nF"]},
             "random": [{"target": "excess", "distribution": "normal", "mean": 0.0, "std": 0.1}],
@@ -218,14 +218,22 @@ def test_others_do_the_work_of_a_refused_worker(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The job with the flag differs; there is only one."""
-    folder = changed_circuits(tmp_path / "changed")
-    take_flag = f"mkdir {tmp_path}/flag && export PYTHONPATH={folder}:$PYTHONPATH"
-    out = tmp_path / "s.zarr"
-    run_sweep(spec_of("SlowCircuit"), out, cluster=settings(maximum=2, prologue=take_flag))
-    xr.testing.assert_identical(data_of(out), undisturbed)
+    """Every job but the first differs, and brings its worker when the first one's has begun."""
+    folder, begun, out = changed_circuits(tmp_path / "changed"), tmp_path / "begun", tmp_path / "s"
+    prologue = (
+        f"mkdir {tmp_path}/first || {{ until test -e {begun}; do sleep 0.1; done; "
+        f"export PYTHONPATH={folder}:$PYTHONPATH; }}"
+    )
+    run_sweep(
+        spec_of("SlowCircuit", samples=3 * SAMPLES),
+        out,
+        cluster=settings(maximum=2, prologue=prologue),
+        progress=lambda progress: begun.touch() if progress.done else None,
+    )
+    xr.testing.assert_identical(data_of(out).isel(sample=slice(SAMPLES)), undisturbed)
+    assert status(out)["counts"]["ok"] == 6 * SAMPLES
     refusals = [text for text in caplog.messages if "code of circuits_for_tests differs" in text]
-    assert len(refusals) == 1
+    assert refusals
     no_jobs(queue)
 
 
@@ -244,10 +252,11 @@ def test_jobs_that_end_before_their_worker_stop_the_run(
     before = len(queue.jobs())
     file = settings(prologue="echo module ngspice is unknown >&2; exit 1")
     with pytest.raises(
-        SimulationError, match=r"job \d+ ended before a worker came: module ngspice is unknown \(in"
+        SimulationError,
+        match=r"job \d+ ended before a worker worked: module ngspice is unknown \(in",
     ):
         run_sweep(spec_of(), tmp_path / "s.zarr", cluster=file)
-    assert len(queue.jobs()) - before == cluster.FEW_FAILURES
+    assert len(queue.jobs()) - before == jobs.FEW_FAILURES
 
 
 RUN = """

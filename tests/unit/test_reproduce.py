@@ -17,7 +17,7 @@ from nandcosim.spice.installation import executable
 from nandcosim.spice.rawfile import read_raw
 from nandcosim.spice.result import Waveforms
 from nandcosim.spice.status import Status
-from nandcosim.sweep import draw, isolated, load_circuit, parse_spec
+from nandcosim.sweep import draw, load_circuit, parse_spec
 from nandcosim.sweep.audited import run_chunk
 from nandcosim.sweep.chunk import EngineUsed, Job
 from nandcosim.sweep.isolated import simulate_isolated
@@ -147,10 +147,9 @@ def test_sample_that_crashes_says_so_again(tmp_path: Path) -> None:
     assert "crashed again" in reproduction_lines(made)
 
 
-def test_sample_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolated, "GRACE", 0.0)
+def test_sample_that_hangs_is_killed(tmp_path: Path) -> None:
     store, number = failing("HangingCircuit", Status.TIMEOUT, "hung", tmp_path / "s.zarr")
-    made = reproduce(store, number, tmp_path / "out", time_limit=8.0)
+    made = reproduce(store, number, tmp_path / "out", time_limit=3.0)
     assert made.found.status is Status.TIMEOUT
     assert made.same
 
