@@ -269,10 +269,17 @@ def status(store: Path, as_json: bool) -> None:
 @click.option(
     "--time-limit", type=SECONDS, default=60.0, show_default=True, help="Seconds the run may take."
 )
+@AS_JSON
 @TRUST
 @OSDI
 def reproduce_sample(
-    store: Path, sample: int, out: Path | None, backend: Any, time_limit: float, trust_netlist: bool
+    store: Path,
+    sample: int,
+    out: Path | None,
+    backend: Any,
+    time_limit: float,
+    as_json: bool,
+    trust_netlist: bool,
 ) -> None:
     """Make one sample of a store again: its deck, its waveforms, what it measures."""
     from nandcosim.report.listing import reproduction_lines
@@ -282,11 +289,9 @@ def reproduce_sample(
     _trust(trust_netlist)
     folder = out or Path(f"sample_{sample}")
     found = reproduce(store, sample, folder, backend=backend, time_limit=time_limit)
-    if found.waveforms is not None and found.waveforms.scale and found.params is not None:
-        marks = found.circuit.marks(found.params)
-        title = f"{found.circuit.name}, sample {sample}"
-        plot_waveforms(found.waveforms, marks, title, folder / "waveforms.png")
-    click.echo(reproduction_lines(found))
+    if found.waveforms is not None and found.waveforms.scale:
+        plot_waveforms(found.waveforms, found.marks, found.title, folder / "waveforms.png")
+    _print_json(found.to_dict()) if as_json else click.echo(reproduction_lines(found))
     if not found.same:
         raise SimulationError(f"sample {sample}: differs from what {store} holds")
 

@@ -10,6 +10,7 @@ import contextlib
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
@@ -89,6 +90,29 @@ class Reproduced:
     def marks(self) -> Marks:
         """What to mark in that picture."""
         return Marks() if self.params is None else self.circuit.marks(self.params)
+
+
+    def to_dict(self) -> dict[str, Any]:
+        """What JSON can hold of it; None stands for a value that does not exist."""
+        return {
+            "store": str(self.store),
+            "sample": self.sample,
+            "circuit": self.circuit.name,
+            "coordinates": self.coordinates,
+            "knobs": {name: values.tolist() for name, values in self.knobs.items()},
+            "stored": _plain(self.stored),
+            "found": _plain(self.found),
+            "same": self.same,
+            "deck": None if self.deck is None else str(self.deck),
+            "waveforms": None if self.waveforms_file is None else str(self.waveforms_file),
+        }
+
+
+def _plain(result: SampleResult) -> dict[str, Any]:
+    responses = {
+        name: None if np.isnan(value) else value for name, value in result.responses.items()
+    }
+    return {"status": result.status.label, "reason": result.reason, "responses": responses}
 
 
 def _bits(result: SampleResult) -> dict[str, str]:
