@@ -18,7 +18,6 @@ import shlex
 import shutil
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from functools import partial
 from os import PathLike
@@ -44,6 +43,7 @@ from nandcosim.spice.measured import cache_folder
 from nandcosim.spice.netlists import TRUST_VARIABLE
 from nandcosim.sweep.jobs import JobKeeper, ReportingJob, one_line
 from nandcosim.sweep.worker import THREAD_LIMITS
+from nandcosim.toml import read_toml
 from nandcosim.wording import first_mistake, unknown_key
 
 __all__ = ["ClusterSettings", "dashboard_link", "load_settings", "queue_client"]
@@ -223,13 +223,7 @@ def load_settings(path: str | PathLike[str]) -> ClusterSettings:
     InputError
         For the first mistake: one line with file, key, what was found, what is allowed.
     """
-    path = Path(path)
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: invalid TOML: {error}") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    document = read_toml(path)
     for key in document:
         if key not in ClusterSettings.model_fields:
             raise InputError(f"{path}: {key}: {unknown_key(key, ClusterSettings.model_fields)}")

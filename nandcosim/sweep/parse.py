@@ -6,10 +6,8 @@ Every mistake gets one line: file, key, what was found, what is allowed.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -38,6 +36,7 @@ from nandcosim.sweep.spec import (
     checked_points,
     knob_cells,
 )
+from nandcosim.toml import read_toml
 from nandcosim.units import to_unit
 from nandcosim.wording import first_mistake, readable, suggestion, unknown_key, unknown_value
 
@@ -98,16 +97,7 @@ def load_spec(path: str | PathLike[str]) -> SweepSpec:
     InputError
         For the first mistake: one line with file, key, what was found, what is allowed.
     """
-    path = Path(path)
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: invalid TOML: {error}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a text file in UTF-8: {error}") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    return parse_spec(document, where=str(path))
+    return parse_spec(read_toml(path), where=str(path))
 
 
 def parse_spec(document: Mapping[str, Any], where: str = "sweep") -> SweepSpec:

@@ -91,7 +91,6 @@ class Reproduced:
         """What to mark in that picture."""
         return Marks() if self.params is None else self.circuit.marks(self.params)
 
-
     def to_dict(self) -> dict[str, Any]:
         """What JSON can hold of it; None stands for a value that does not exist."""
         return {

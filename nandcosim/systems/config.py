@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Self
 
 import xarray as xr
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from nandcosim.errors import InputError
+from nandcosim.toml import read_toml
 from nandcosim.units import to_unit
 from nandcosim.wording import first_mistake, unknown_key
 
@@ -142,12 +141,7 @@ class SystemConfig(BaseModel):
         InputError
             If the file is not there, no TOML, or a value is wrong.
         """
-        try:
-            document = tomllib.loads(Path(path).read_text())
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: no valid TOML: {error}") from None
+        document = read_toml(path)
         where = str(path) if not settings else f"{path} with --set"
         return cls.from_settings({**document, **(settings or {})}, where)
 

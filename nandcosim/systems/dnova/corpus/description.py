@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from nandcosim.errors import InputError
+from nandcosim.toml import read_toml
 
 __all__ = ["description_text", "read_description"]
 
@@ -51,12 +51,9 @@ def read_description(path: Path) -> dict[str, Any]:
     InputError
         If the file is missing, is not TOML, or lacks ``licence`` or ``provenance``.
     """
-    try:
-        description = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: the description of the corpus is missing") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not TOML: {error}") from None
+    if not path.exists():
+        raise InputError(f"{path}: the description of the corpus is missing")
+    description = read_toml(path)
     for key in ("licence", "provenance"):
         if key not in description:
             raise InputError(f"{path}: the key {key!r} is missing")
