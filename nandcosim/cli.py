@@ -226,6 +226,7 @@ def sweep(
 
     _trust(trust_netlist)
     _show_log()
+    _stop_in_order()
     places = {"--workers": workers, "--scheduler": scheduler, "--cluster": cluster}
     given = [name for name, value in places.items() if value]
     if len(given) > 1:
@@ -593,6 +594,18 @@ def _show_log() -> None:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
+
+
+def _stop_in_order() -> None:
+    """Take a plain kill, and the end of a login, as Ctrl-C: workers and jobs are ended too."""
+    import signal
+
+    def interrupt(_number: int, _frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(each) is signal.SIG_DFL:  # with nohup it is ignored, and stays so
+            signal.signal(each, interrupt)
 
 
 def _load_osdi(paths: tuple[Path, ...]) -> None:

@@ -34,6 +34,7 @@ def unknown_value(found: str, allowed: Iterable[str], kinds: str = "") -> str:
 def readable(message: str) -> str:
     """A pydantic message as the second half of ``found ..., ...``."""
     message = message.removeprefix("Value error, ").replace("Input should be", "expected")
+    message = message.replace("valid tuple", "list").replace("valid dictionary", "table")
     return message[:1].lower() + message[1:]
 
 

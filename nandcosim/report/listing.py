@@ -10,6 +10,7 @@ from nandcosim.progress import format_duration
 from nandcosim.spice.circuit import Circuit
 from nandcosim.spice.engine import Outcome
 from nandcosim.spice.status import Status
+from nandcosim.sweep.goals import plan_in_words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,9 +128,12 @@ def status_lines(found: Mapping[str, Any]) -> str:
         lines.append(f"  engines: {made or 'none yet'}")
         lines.append(f"  blocks in which the fast engine disagreed: {found['disagreements']}")
     if "plan" in found:
-        lines.append(_plan_line(found["plan"]))
+        lines.append(f"  plan: {plan_in_words(found['plan'])}")
     if found["running"] or found["rate"] is not None:
         lines.append(f"  {_pace(found)}")
+    if found["damaged"]:
+        more = f" and {len(found['damaged']) - 1} more" if len(found["damaged"]) > 1 else ""
+        lines.append(f"  damaged: {found['damaged'][0]}{more}; the sweep's command makes it again")
     lines += map(_failure_line, found["failures"][:MOST_FAILURES])
     if len(found["failures"]) > MOST_FAILURES:
         lines.append(f"  and {len(found['failures']) - MOST_FAILURES} other reasons: see --json")
@@ -137,13 +141,6 @@ def status_lines(found: Mapping[str, Any]) -> str:
         first = found["failures"][0]["samples"][0]
         lines.append(f"  to see one alone: nandcosim reproduce-sample {found['path']} {first}")
     return "\n".join(lines)
-
-
-def _plan_line(plan: Mapping[str, Any]) -> str:
-    state = "complete" if plan.get("complete") else "not complete yet"
-    runs = f", {plan['runs']} runs" if "runs" in plan else ""
-    uniform = f" ({plan['uniform_runs']} without it)" if plan.get("uniform_runs") else ""
-    return f"  plan: {state}{runs}{uniform}"
 
 
 def _pace(found: Mapping[str, Any]) -> str:

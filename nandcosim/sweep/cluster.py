@@ -16,8 +16,11 @@ import os
 import re
 import shlex
 import shutil
+import signal
+import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from functools import partial
 from os import PathLike
@@ -49,6 +52,9 @@ from nandcosim.wording import first_mistake, unknown_key
 __all__ = ["ClusterSettings", "dashboard_link", "load_settings", "queue_client"]
 
 log = logging.getLogger(__name__)
+
+#: Bytes of a job; a worker takes more than this itself.
+LEAST_MEMORY = 100_000_000
 
 #: Seconds that workers must be idle before their job is given back.
 IDLE_LIMIT = 60
@@ -146,9 +152,11 @@ class ClusterSettings(BaseModel):
     @classmethod
     def _is_memory(cls, text: str) -> str:
         try:
-            parse_bytes(text)
+            number = parse_bytes(text)
         except ValueError:
             raise ValueError("expected a number and a unit, such as '8 GB'") from None
+        if number < LEAST_MEMORY:
+            raise ValueError("expected at least 100 MB")
         return text
 
     @field_validator("walltime")
@@ -298,9 +306,13 @@ def dashboard_link(client: Client) -> str:
 def _certificates(parent: Path) -> Iterator[Security]:
     """Certificate and key of this run, in a folder that nobody else may enter (mode 0700)."""
     made = Security.temporary()
+    prefix = f"tls-{socket.gethostname()}-"
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(prefix="tls-", dir=parent, ignore_cleanup_errors=True)
+        _remove_left_behind(parent, prefix)
+        folder = tempfile.TemporaryDirectory(
+            prefix=f"{prefix}{os.getpid()}-", dir=parent, ignore_cleanup_errors=True
+        )
     except OSError as error:
         raise InputError(f"shared: {parent}: cannot be written: {error.strerror}") from None
     with folder as name:
@@ -316,16 +328,33 @@ def _certificates(parent: Path) -> Iterator[Security]:
         )
 
 
+def _remove_left_behind(parent: Path, prefix: str) -> None:
+    """Remove the keys of runs of this machine that were killed."""
+    for folder in parent.glob(f"{prefix}*"):
+        process = folder.name.removeprefix(prefix).partition("-")[0]
+        if process.isdigit() and not Path("/proc", process).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _cluster_class(queue: str) -> Any:
     """Class of dask-jobqueue for `queue`."""
     for package in ("dask_jobqueue", "cryptography"):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError("a cluster's queue", package.replace("_", "-"), "cluster")
-    return getattr(importlib.import_module("dask_jobqueue"), QUEUES[queue].cluster)
+    before = signal.getsignal(signal.SIGINT)
+    module = importlib.import_module("dask_jobqueue")
+    if threading.current_thread() is threading.main_thread():
+        # Importing it makes Ctrl-C an exit like any other, and the sweep would seem done.
+        signal.signal(signal.SIGINT, before)
+    return getattr(module, QUEUES[queue].cluster)
 
 
 @contextlib.contextmanager
 def _cluster(cluster_class: Any, settings: ClusterSettings, security: Security) -> Iterator[Any]:
+    try:
+        settings.logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"logs: {settings.logs}: cannot be written: {error.strerror}") from None
     try:
         cluster = cluster_class(
             **settings.job_options(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import signal
 from collections.abc import Iterator
 from os import PathLike
 
@@ -13,7 +14,7 @@ from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster
 
 from nandcosim.errors import InputError
-from nandcosim.sweep.worker import THREAD_LIMITS, IgnoreInterrupt
+from nandcosim.sweep.worker import THREAD_LIMITS
 
 __all__ = ["LIGHT", "check_address", "connected"]
 
@@ -71,54 +72,71 @@ def connected(
         from nandcosim.sweep.cluster import queue_client
 
         with queue_client(cluster) as found:
-            found.register_plugin(IgnoreInterrupt())
             yield found
     else:
         with _local(min(workers or CPU_COUNT, most)) as found:
-            found.register_plugin(IgnoreInterrupt())
             yield found
 
 
 @contextlib.contextmanager
 def _scheduler(address: str) -> Iterator[Client]:
-    log = logging.getLogger("distributed")
-    before = log.level
-    log.setLevel(logging.CRITICAL)  # if the scheduler is lost, one line of ours says so
-    try:
+    with _quiet():
         try:
             found = Client(address, set_as_default=False)
         except (OSError, ValueError) as error:
             raise InputError(f"scheduler {address}: cannot be reached: {error}") from None
         with found:
             yield found
-    finally:
-        log.setLevel(before)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """If the scheduler is lost, one line of ours says so; what Dask says comes even later."""
+    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio")]
+    before = [each.level for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.CRITICAL)
+    yield
+    for each, level in zip(loggers, before, strict=True):
+        each.setLevel(level)
 
 
 @contextlib.contextmanager
 def _local(count: int) -> Iterator[Client]:
     environment = dask.config.get("distributed.nanny.pre-spawn-environ", {}) | THREAD_LIMITS
-    with (
-        dask.config.set({"distributed.nanny.pre-spawn-environ": environment, **LIGHT}),
-        LocalCluster(
-            n_workers=count,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address=None,
-            memory_limit=0,
-            env=THREAD_LIMITS,
-            # The first death is news (allowed_failures): the chunk then goes into isolation
-            # at once instead of killing more workers.
-            # No dashboard does not mean no HTTP server: give it a free port of the loopback
-            # interface, since the default one may be taken.
-            scheduler_kwargs={
-                "allowed_failures": 0,
-                "dashboard": False,
-                "dashboard_address": "127.0.0.1:0",
-            },
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster, set_as_default=False) as found,
-    ):
-        yield found
+    with contextlib.ExitStack() as stack:
+        settings = {"distributed.nanny.pre-spawn-environ": environment, **LIGHT}
+        stack.enter_context(dask.config.set(settings))
+        with _interrupts_held():  # by the threads and processes that start, for good
+            cluster = stack.enter_context(
+                LocalCluster(
+                    n_workers=count,
+                    threads_per_worker=1,
+                    processes=True,
+                    host="127.0.0.1",
+                    dashboard_address=None,
+                    memory_limit=0,
+                    env=THREAD_LIMITS,
+                    # The first death is news (allowed_failures): the chunk then goes into
+                    # isolation at once instead of killing more workers.
+                    # No dashboard does not mean no HTTP server: give it a free port of the
+                    # loopback interface, since the default one may be taken.
+                    scheduler_kwargs={
+                        "allowed_failures": 0,
+                        "dashboard": False,
+                        "dashboard_address": "127.0.0.1:0",
+                    },
+                    silence_logs=logging.CRITICAL,
+                )
+            )
+        yield stack.enter_context(Client(cluster, set_as_default=False))
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C reaches every process of a terminal, and is for the one that runs the sweep."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -6,12 +6,16 @@ Numbers are in the unit of the response, as everywhere in a `SweepSpec`.
 from __future__ import annotations
 
 import operator
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, Strict, StrictInt, StrictStr, model_validator
 
-__all__ = ["Condition", "Precision", "RareEvent"]
+__all__ = ["Condition", "Precision", "RareEvent", "plan_in_words"]
+
+#: A finite number; True is none.
+Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 
 _RELATIONS = {"<": operator.lt, ">": operator.gt}
 
@@ -23,7 +27,7 @@ class Condition(BaseModel):
 
     response: StrictStr
     relation: Literal["<", ">"]
-    value: float
+    value: Number
 
     def holds(self, values: np.ndarray) -> np.ndarray:
         """Whether it holds, bool; not where the value is NaN."""
@@ -61,12 +65,12 @@ class Precision(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     response: StrictStr
-    half_width: float | None = Field(default=None, gt=0)
-    relative: float | None = Field(default=None, gt=0, le=1)
+    half_width: Number | None = Field(default=None, gt=0)
+    relative: Number | None = Field(default=None, gt=0, le=1)
     start: StrictInt = Field(default=50, ge=20)
     refine: tuple[StrictStr, ...] = ()
     first: StrictInt = Field(default=5, ge=3)
-    tolerance: float | None = Field(default=None, gt=0)
+    tolerance: Number | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
     def _one_width(self) -> Self:
@@ -98,4 +102,22 @@ class RareEvent(BaseModel):
     failure: Condition
     guide: Condition
     method: Literal["importance", "subset"] = "importance"
-    precision: float = Field(default=0.1, gt=0, le=1)
+    precision: Number = Field(default=0.1, gt=0, le=1)
+
+
+def plan_in_words(plan: Mapping[str, Any]) -> str:
+    """What a planned sweep has come to, from the report that its store holds."""
+    if not plan.get("complete"):
+        runs = f", {plan['runs']} samples so far" if "runs" in plan else ""
+        return f"not complete yet{runs}"
+    words = f"complete, {plan['runs']} samples"
+    if plan.get("uniform_runs"):
+        words += f" ({plan['uniform_runs']} without a plan)"
+    if plan.get("imprecise"):
+        words += f"; {len(plan['imprecise'])} of {plan['active']} points lack the precision"
+    if plan.get("unresolved"):
+        words += f"; {', '.join(plan['unresolved'])} would need values between those given"
+    if "converged" in plan and plan["converged"] < plan["points"]:
+        missed = plan["points"] - plan["converged"]
+        words += f"; {missed} of {plan['points']} points lack the precision: see the table's notes"
+    return words

@@ -219,7 +219,7 @@ class _Checker:
         asked = self._responses()
         responses = {r.name: r for r in self.circuit.responses_declared if r.name in asked}
         if file.precision is not None:
-            return parse_precision(file.precision, responses, axes, self.where), None
+            return parse_precision(file.precision, responses, axes, file.samples, self.where), None
         assert file.rare is not None
         if file.engine != "ngspice":
             raise self._error("engine", f"found {file.engine!r}, allowed with rare: 'ngspice'")

@@ -18,7 +18,7 @@ from nandcosim.wording import first_mistake, unknown_key, unknown_value
 
 __all__ = ["parse_precision", "parse_rare"]
 
-_CONDITION = re.compile(r"\s*(?P<response>\w+)\s*(?P<relation>[<>])\s*(?P<value>\S.*?)\s*")
+_CONDITION = re.compile(r"\s*(?P<response>\w+)\s*(?P<relation>[<>])(?!=)\s*(?P<value>\S.*?)\s*")
 
 Goal = TypeVar("Goal", bound=BaseModel)
 
@@ -27,6 +27,7 @@ def parse_precision(
     raw: Mapping[str, Any],
     responses: Mapping[str, Response],
     axes: Mapping[str, Sequence[Any]],
+    samples: int,
     where: str,
 ) -> Precision:
     """Check a ``[precision]`` table.
@@ -39,6 +40,8 @@ def parse_precision(
         Those that the sweep asks for.
     axes : Mapping of str to sequence
         The sweep's axes and their values.
+    samples : int
+        The most that a point may take.
     where : str
         Names the file.
 
@@ -54,15 +57,28 @@ def parse_precision(
         if name in values:
             values[name] = _value(values[name], response, f"{key}.{name}")
     precision = _validated(Precision, values, key)
+    if "start" in raw and precision.start > samples:
+        raise InputError(
+            f"{key}.start: found {precision.start}, allowed: 20 to {samples} (samples)"
+        )
+    for name in ("first", "tolerance"):
+        if name in raw and not precision.refine:
+            raise InputError(f"{key}.{name}: is for axes to refine; give refine too")
+    if len(set(precision.refine)) < len(precision.refine):
+        raise InputError(f"{key}.refine: found {raw['refine']}, an axis is given twice")
     for name in precision.refine:
         if name not in axes:
             raise InputError(f"{key}.refine: {unknown_value(name, axes, kinds='axes')}")
         if isinstance(axes[name][0], (bool, str)):
             raise InputError(f"{key}.refine: found {name!r}, allowed: axes of numbers")
-        if len(axes[name]) < precision.first:
+        length = len(axes[name])
+        if length < 3:
             raise InputError(
-                f"{key}.first: found {precision.first}, allowed for the {len(axes[name])} values "
-                f"of {name}: 3 to {len(axes[name])}"
+                f"{key}.refine: found {name!r} with {length} values, allowed: 3 or more"
+            )
+        if "first" in raw and precision.first > length:
+            raise InputError(
+                f"{key}.first: found {precision.first}, allowed for {name}: 3 to {length}"
             )
     return precision
 
@@ -75,6 +91,13 @@ def parse_rare(raw: Mapping[str, Any], responses: Mapping[str, Response], where:
         if name in values:
             values[name] = _condition(values[name], responses, f"{key}.{name}")
     if "failure" in values:
+        name = values["failure"].response
+        if responses[name].optional:  # what does not exist would be taken for no failure
+            always = ", ".join(r.name for r in responses.values() if not r.optional) or "none"
+            raise InputError(
+                f"{key}.failure: {name} does not exist in every run, which only a guide may do; "
+                f"responses that always exist: {always}"
+            )
         values.setdefault("guide", values["failure"])
     return _validated(RareEvent, values, key)
 
@@ -94,6 +117,8 @@ def _condition(text: Any, responses: Mapping[str, Response], key: str) -> Condit
 
 
 def _response(name: Any, responses: Mapping[str, Response], key: str) -> Response:
+    if name is None:
+        raise InputError(f"{key}: is missing, allowed: {', '.join(responses)}")
     if not isinstance(name, str):
         raise InputError(f"{key}: found {name!r}, expected a response: {', '.join(responses)}")
     if name not in responses:
@@ -103,7 +128,9 @@ def _response(name: Any, responses: Mapping[str, Response], key: str) -> Respons
 
 def _value(value: Any, response: Response, key: str) -> float:
     if not isinstance(value, (int, float, str)):
-        raise InputError(f"{key}: found {value!r}, expected a quantity in {response.unit}")
+        unit = response.unit
+        kind = "a number" if unit == "1" else f"a quantity in {unit}"
+        raise InputError(f"{key}: found {value!r}, expected {kind}")
     number = to_unit(value, response.unit, key)
     if not math.isfinite(number):
         raise InputError(f"{key}: found {value!r}, expected a finite number")

@@ -263,6 +263,7 @@ class _RarePlan:
             "complete": len(found) == len(self.at),
             "runs": int(wanted.sum()),
             "uniform_runs": int(sum(plain)),
+            "points": len(self.at),
             "converged": sum(each.converged for each in found),
         }
 
@@ -270,4 +271,4 @@ class _RarePlan:
 def _plain_runs(estimate: Estimate) -> float:
     """Samples with which plain Monte Carlo has the estimate's standard error: p (1 - p) / s^2."""
     p, s = estimate.probability, estimate.standard_error
-    return 0.0 if not (0 < p < 1 and s > 0) else p * (1 - p) / (s * s)
+    return p * (1 - p) / (s * s) if 0 < p < 1 and s > 0 else 0.0

@@ -27,6 +27,7 @@ from nandcosim.sweep.registry import load_circuit
 from nandcosim.sweep.simulation import SampleResult, drawn
 from nandcosim.sweep.spec import Scalar
 from nandcosim.sweep.store import SweepStore
+from nandcosim.sweep.verification import require_complete
 
 __all__ = ["Reproduced", "reproduce"]
 
@@ -154,6 +155,13 @@ def reproduce(
     if not 0 <= sample < spec.points * spec.samples:
         raise InputError(f"sample: found {sample}, allowed: 0 to {spec.points * spec.samples - 1}")
     point, k = divmod(sample, spec.samples)
+    asked = int(held.wanted()[point])
+    if k >= asked:
+        raise InputError(
+            f"sample {sample}: its plan has not asked for it; of that grid point it asked for "
+            f"{asked} samples from {point * spec.samples} on"
+        )
+    require_complete(held)
     scores = chosen_scores(held, circuit, point, (k,))
     runs = held.attributes["runs"]
     chosen = backend or (runs[-1]["backend"] if runs else "shared")

@@ -12,6 +12,7 @@ import numpy as np
 from nandcosim.spice.status import Status
 from nandcosim.sweep.chunk import EngineUsed
 from nandcosim.sweep.layout import regions
+from nandcosim.sweep.verification import lost_files
 
 if TYPE_CHECKING:
     from nandcosim.sweep.store import SweepStore
@@ -21,6 +22,9 @@ __all__ = ["standing"]
 #: Samples of each kind of failure that are named.
 NAMED = 3
 
+
+#: Says that the reasons of a kind differ by a number.
+_ALIKE = " (and alike)"
 
 #: A number in a reason, by which reasons of one kind differ.
 _NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")
@@ -37,8 +41,8 @@ class _Failures:
 
     def add(self, sample: int, reason: str) -> None:
         self.count += 1
-        if reason != self.reason:
-            self.reason = _NUMBER.sub("#", reason)
+        if reason != self.reason and not self.reason.endswith(_ALIKE):
+            self.reason += _ALIKE
         if len(self.samples) < NAMED:
             self.samples.append(sample)
 
@@ -84,6 +88,7 @@ def standing(store: SweepStore) -> dict[str, Any]:
         "counts": {each.label: int(counts[each]) for each in Status},
         "reasons": dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
         "failures": [each.to_dict() for each in failures],
+        "damaged": lost_files(store),
         **_pace(store, done, total),
         **_engines(store, codes),
     }

@@ -131,7 +131,8 @@ class SweepStore(os.PathLike[str]):
             group = zarr.open_group(str(path), mode="r+" if writable else "r", zarr_format=3)
             attributes = dict(group.attrs)
         except (OSError, ValueError, KeyError, zarr.errors.BaseZarrError) as error:
-            if (path / "zarr.json").exists():
+            of_array = isinstance(error, zarr.errors.ContainsArrayError)
+            if (path / "zarr.json").exists() and not of_array:
                 raise _broken_metadata(path, "zarr.json", error) from None
             attributes = {}
         if "nandcosim_sweep" not in attributes:
@@ -287,7 +288,10 @@ class SweepStore(os.PathLike[str]):
 
     def dataset(self) -> xr.Dataset:
         """The store as a lazy dataset (dask arrays)."""
-        dataset: xr.Dataset = xr.open_zarr(str(self.path), consolidated=False, mask_and_scale=False)
+        with damage_named(self):
+            dataset: xr.Dataset = xr.open_zarr(
+                str(self.path), consolidated=False, mask_and_scale=False
+            )
         # Text coordinates as fixed-width text: numpy's StringDType is not yet understood
         # by every format a table may be written to.
         text = {
@@ -473,6 +477,7 @@ def status(path: str | os.PathLike[str]) -> dict[str, Any]:
     -------
     dict
         ``total`` (samples asked for so far), ``done``, ``failed``, ``fraction_done``;
+        ``damaged`` (files that are missing; that a file is altered shows when it is read);
         ``counts`` (samples of every status by its label), ``reasons`` (failed samples by
         reason, most frequent first) and ``failures`` (by kind, reasons that differ by a number
         alone taken together: ``status``, ``reason``, ``count``, the first ``samples``).

@@ -31,7 +31,7 @@ from nandcosim.sweep.layout import (
 if TYPE_CHECKING:
     from nandcosim.sweep.store import SweepStore
 
-__all__ = ["Damage", "damage_named", "mend", "require_complete", "verify"]
+__all__ = ["Damage", "damage_named", "lost_files", "mend", "require_complete", "verify"]
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +82,9 @@ def verify(store: SweepStore) -> list[Damage]:
     """
     found = [each for name in sample_arrays(store.spec) for each in _unreadable(store, name)]
     unknown = {each.region.first for each in found if each.region and each.array == "status"}
+    found += _lost_status(store)
     found += _missing(store, _regions_done(store, unknown))
-    found += [each for name in store.spec.axes for each in _whole_array(store, name, needed=True)]
+    found += _damaged_axes(store)
     if store.spec.planned:
         found += _whole_array(store, "wanted", needed=False)
     return found
@@ -111,7 +112,7 @@ def mend(store: SweepStore) -> list[Damage]:
         if damage.array in store.spec.axes:
             write_coordinate(store.array(damage.array), store.spec.axes[damage.array])
         elif damage.region is None or damage.array == "status":
-            file.unlink()  # without its status no sample is done
+            file.unlink(missing_ok=True)  # without its status no sample is done
         else:
             store.array("status")[damage.region.place] = int(Status.NOT_RUN)
             file.unlink(missing_ok=True)  # last, or a death here would hide the damage
@@ -140,7 +141,7 @@ def damage_named(store: SweepStore) -> Iterator[None]:
 
 
 def require_complete(store: SweepStore) -> None:
-    """Refuse a store that has lost a file; nothing is read but the status.
+    """Refuse a store that has lost a file; nothing is read but the status and the axes.
 
     Raises
     ------
@@ -148,9 +149,14 @@ def require_complete(store: SweepStore) -> None:
         Naming the files.
     """
     with damage_named(store):
-        found = list(_missing(store, _regions_done(store)))
+        found = [*_missing(store, _regions_done(store)), *_damaged_axes(store)]
     if found:
         raise _damaged(store, found)
+
+
+def lost_files(store: SweepStore) -> list[str]:
+    """What `require_complete` would refuse the store for, a line each."""
+    return [str(each) for each in (*_missing(store, _regions_done(store)), *_damaged_axes(store))]
 
 
 def _damaged(store: SweepStore, found: list[Damage]) -> InputError:
@@ -184,6 +190,23 @@ def _whole_array(store: SweepStore, name: str, needed: bool) -> Iterator[Damage]
         problem = "missing"
     if problem:
         yield Damage(name, file, problem)
+
+
+def _damaged_axes(store: SweepStore) -> Iterator[Damage]:
+    for name in store.spec.axes:
+        yield from _whole_array(store, name, needed=True)
+
+
+def _lost_status(store: SweepStore) -> Iterator[Damage]:
+    """Status files that are not there although what is written before them is."""
+    status = store.array("status")
+    if not has_checksums(status):
+        return
+    for region in regions(status):
+        written = (store.path / "reason" / region.file).exists()
+        if written and not (store.path / "status" / region.file).exists():
+            file = Path("status", region.file)
+            yield Damage("status", file, "lost, or never written", region)
 
 
 def _regions_done(store: SweepStore, unknown: Collection[int] = ()) -> list[Region]:

@@ -7,13 +7,12 @@ can damage nothing.
 
 from __future__ import annotations
 
-import signal
 import socket
 import threading
 import time
 from dataclasses import replace
 
-from distributed import Worker, WorkerPlugin, get_worker
+from distributed import get_worker
 
 from nandcosim.spice.engine import BackendName
 from nandcosim.sweep.audited import Simulate, run_chunk
@@ -26,7 +25,6 @@ from nandcosim.sweep.watch import watched
 
 __all__ = [
     "THREAD_LIMITS",
-    "IgnoreInterrupt",
     "simulate_chunk",
     "simulate_chunk_isolated",
     "worker_versions",
@@ -112,13 +110,3 @@ def worker_versions(
 
         found["ngspice"] = SharedBackend.version()
     return found
-
-
-class IgnoreInterrupt(WorkerPlugin):
-    """Leaves Ctrl-C to the process that runs the sweep."""
-
-    name = "nandcosim-ignore-interrupt"
-
-    def setup(self, worker: Worker) -> None:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.SIG_IGN)

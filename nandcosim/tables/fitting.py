@@ -123,12 +123,12 @@ def _check_complete(samples: Samples, where: str, allow_partial: bool, max_faile
     if not_run and not allow_partial:
         raise InputError(
             f"{where}: {not_run} of {total} samples have not been run; run the sweep again to "
-            "continue it, or fit with allow_partial=True"
+            "continue it, or fit with allow_partial=True (--allow-partial)"
         )
     if samples.planned and not samples.plan.get("complete") and not allow_partial:
         raise InputError(
             f"{where}: the plan is not complete after {total} samples; run the sweep again to "
-            "continue it, or fit with allow_partial=True"
+            "continue it, or fit with allow_partial=True (--allow-partial)"
         )
     if n == 0:
         raise InputError(f"{where}: no sample succeeded ({_counts(samples)}), nothing to fit")

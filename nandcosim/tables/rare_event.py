@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fit_rare_event"]
 
-NOT_ESTIMATED = "the estimate has not come so far, see notes"
+NOT_ESTIMATED = "there is no estimate, at most an upper limit: see notes"
 
 #: Fields of an estimate by the variable that holds them, with unit and meaning.
 QUANTITIES = {

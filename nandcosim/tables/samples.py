@@ -152,6 +152,8 @@ def open_samples(
         store = open_store(source)
         try:
             digest = store_digest(source)
+        except InputError:
+            raise
         except Exception as error:  # noqa: BLE001 - zarr's codecs raise their own kinds
             text = f"{where}: the store is damaged and cannot be read: {error}"
             raise InputError(text) from None

@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from nandcosim.sweep.goals import plan_in_words
 from nandcosim.tables.probit import FitKind
 from nandcosim.tables.table import CalibrationTable
 
 __all__ = ["render_summary", "summarise"]
+
+#: Grid points of a rare event whose estimates are printed.
+MOST_POINTS = 12
 
 
 def summarise(table: CalibrationTable) -> dict[str, Any]:
@@ -51,18 +55,35 @@ def summarise(table: CalibrationTable) -> dict[str, Any]:
         "variables": {str(name): _describe(dataset[name]) for name in dataset.data_vars},
         "fit": _fit_quality(dataset),
         "not_fitted": json.loads(attributes.get("not_fitted", "{}")),
-        **_planned(attributes),
+        **_planned(dataset),
     }
 
 
-def _planned(attributes: dict[str, Any]) -> dict[str, Any]:
+def _planned(dataset: xr.Dataset) -> dict[str, Any]:
     """What only the table of a planned sweep has."""
+    attributes = dataset.attrs
     found: dict[str, Any] = {
         name: attributes[name] for name in ("event", "method") if name in attributes
     }
     for name in ("notes", "plan"):
         if name in attributes:
             found[name] = json.loads(attributes[name])
+    if "event" in attributes:
+        found["estimates"] = _estimates(dataset)
+    return found
+
+
+def _estimates(dataset: xr.Dataset) -> list[dict[str, Any]]:
+    """Probability of the event at every grid point, with its limits; None where there is none."""
+    probability = dataset["probability"]
+    found = []
+    for at in np.ndindex(probability.shape):
+        place = zip(map(str, probability.dims), at, strict=True)
+        entry: dict[str, Any] = {"at": {axis: dataset[axis].values[i].item() for axis, i in place}}
+        for name in ("probability", "probability_low", "probability_high", "runs"):
+            value = dataset[name].values[at].item()
+            entry[name] = value if np.isfinite(value) else None
+        found.append(entry)
     return found
 
 
@@ -129,14 +150,28 @@ def render_summary(summary: dict[str, Any]) -> str:
                 lines.append(f"  {key.replace('_', ' ')} {fit[key]:.3g}")
     if "event" in summary:
         lines.append(f"event {summary['event']}, by {summary['method']}")
+        lines += map(_estimate_line, summary["estimates"][:MOST_POINTS])
         lines += [
             f"  {place}: {note}".replace("  : ", "  ") for place, note in summary["notes"].items()
         ]
     if summary.get("plan"):
-        plan = summary["plan"]
-        lines.append(f"plan {plan['runs']} samples, {plan['uniform_runs']} without it")
+        lines.append(f"plan {plan_in_words(summary['plan'])}")
     lines += [f"not fitted: {name}: {why}" for name, why in summary["not_fitted"].items()]
     return "\n".join(lines)
+
+
+def _estimate_line(entry: dict[str, Any]) -> str:
+    place = ", ".join(f"{axis} = {_text(value)}" for axis, value in entry["at"].items())
+    low, high = entry["probability_low"], entry["probability_high"]
+    if entry["probability"] is None:
+        found = "no estimate" if high is None else f"at most {high:.3g}"
+    else:
+        found = f"{entry['probability']:.3g} ({low:.3g} to {high:.3g})"
+    return f"  {place or 'probability'}: {found}, {entry['runs']} runs"
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _unit(entry: dict[str, Any]) -> str:
@@ -158,5 +193,5 @@ def _is_ancillary(name: str) -> bool:
 
 def _values(values: list[Any]) -> str:
     if len(values) <= 8:
-        return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
+        return ", ".join(map(_text, values))
     return f"{values[0]:g} to {values[-1]:g} in {len(values)} values"

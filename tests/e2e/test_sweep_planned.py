@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,9 +29,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # circuits_for_tests
 SPREAD = 0.1
 
 
-def late(beta: float) -> str:
-    """The event that an RC discharge of 1 us is later than `beta` standard deviations."""
-    return f"t_half > {float(1e-6 * np.log(2) * (1 + beta * SPREAD / np.sqrt(2)))!r} s"
+def slow(beta: float) -> str:
+    """The event that an RC discharge is slower than by `beta` standard deviations."""
+    return f"v_end > {math.exp(-1 / (1 + beta * SPREAD / math.sqrt(2)))!r} V"
 
 
 def spec_of(**changes: Any) -> SweepSpec:
@@ -71,10 +72,10 @@ def data_of(path: Any) -> xr.Dataset:
 def test_rare_event_of_an_exactly_solvable_circuit(
     method: str, most: int, ratio: float, client: Client, tmp_path: Path
 ) -> None:
-    """P(late) = Phi(-beta) to what ngspice's time steps do, 2e-5 of the time: 0.2 % of p."""
+    """P(slow) = Phi(-beta) to what ngspice's time steps do."""
     betas = [norm.isf(1e-3), norm.isf(1e-7)]
     for beta in betas:
-        rare = {"failure": late(beta), "method": method, "precision": 0.2}
+        rare = {"failure": slow(beta), "method": method, "precision": 0.2}
         spec = spec_of(rare=rare, samples=most)
         store = run_sweep(spec, tmp_path / f"{beta:g}.zarr", client=client)
         (found,) = estimates(store)
@@ -87,7 +88,7 @@ def test_rare_event_of_an_exactly_solvable_circuit(
 
 def test_table_of_a_rare_event(client: Client, tmp_path: Path) -> None:
     spec = spec_of(
-        rare={"failure": late(4.5)}, axes={"sigma": [SPREAD, 0.9 * SPREAD]},
+        rare={"failure": slow(4.5)}, axes={"sigma": [SPREAD, 0.9 * SPREAD]},
         random=[{"target": "excess", "distribution": "normal", "mean": 0.0, "std": "sigma"}],
     )  # fmt: skip
     store = run_sweep(spec, tmp_path / "s.zarr", client=client)
@@ -103,21 +104,21 @@ def test_table_of_a_rare_event(client: Client, tmp_path: Path) -> None:
 
 def test_weights_in_the_store_give_the_estimate(client: Client, tmp_path: Path) -> None:
     """What a reader makes of the samples with xarray alone is what the method says."""
-    spec = spec_of(rare={"failure": late(norm.isf(1e-5))})
+    spec = spec_of(rare={"failure": slow(norm.isf(1e-5))})
     store = run_sweep(spec, tmp_path / "s.zarr", client=client)
     (estimate,) = estimates(store)
     assert estimate is not None
     data = data_of(store)
     counts = (data.stage == Stage.SAMPLE) & np.isfinite(data.log_weight)
     assert spec.rare is not None
-    event = data.t_half > spec.rare.failure.value
+    event = data.v_end > spec.rare.failure.value
     weighted = (np.exp(data.log_weight) * event).where(counts)
     assert float(weighted.mean()) == pytest.approx(estimate.probability, rel=1e-9)
 
 
 def test_rare_event_is_continued_where_it_was_stopped(client: Client, tmp_path: Path) -> None:
     """Stopped again and again, cut otherwise, with other workers: the same bits."""
-    spec = spec_of(rare={"failure": late(4.0)}, samples=600)
+    spec = spec_of(rare={"failure": slow(4.0)}, samples=600)
     whole = run_sweep(spec, tmp_path / "whole.zarr", client=client)
     path, parts = tmp_path / "parts.zarr", 0
     while not (path.exists() and status(path)["plan"].get("complete")):
@@ -129,7 +130,7 @@ def test_rare_event_is_continued_where_it_was_stopped(client: Client, tmp_path: 
 
 
 def test_scores_of_a_rare_sample_make_it_again(client: Client, tmp_path: Path) -> None:
-    spec = spec_of(rare={"failure": late(4.0)}, samples=600)
+    spec = spec_of(rare={"failure": slow(4.0)}, samples=600)
     store = run_sweep(spec, tmp_path / "s.zarr", client=client)
     (total,) = store.wanted()
     last = int(total) - 1
@@ -146,7 +147,7 @@ def test_failed_samples_widen_and_cannot_be_run_again(client: Client, tmp_path: 
     kill = {"target": "kill", "distribution": "normal", "mean": -2.0, "std": 1.0}
     random = [*spec_of().model_dump(mode="json", exclude_none=True)["random"], kill]
     spec = spec_of(
-        circuit="circuits_for_tests:RaisingCircuit", rare={"failure": late(3.0)},
+        circuit="circuits_for_tests:RaisingCircuit", rare={"failure": slow(3.0)},
         random=random, samples=800,
     )  # fmt: skip
     path = tmp_path / "s.zarr"

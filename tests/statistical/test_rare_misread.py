@@ -20,7 +20,7 @@ from nandcosim.sweep.spec import SweepSpec, base_params
 
 SWEEP = Path(__file__).parents[2] / "sweeps" / "dts_misread.toml"
 CELLS = 32
-STRINGS = 60_000
+STRINGS = 40_000
 BATCH = 20_000
 PRECISION = 0.15
 
@@ -29,7 +29,8 @@ PRECISION = 0.15
 def spec() -> SweepSpec:
     """The shipped sweep at its frequent margin, on short strings, to what can be counted."""
     document = tomllib.loads(SWEEP.read_text())
-    document |= {"axes": {"margin": [0.3]}, "parameters": {"cells": CELLS}}
+    document["axes"]["margin"] = [0.3]
+    document["parameters"]["cells"] = CELLS
     document["rare"]["precision"] = PRECISION
     return parse_spec(document)
 

@@ -19,7 +19,7 @@ from nandcosim.spice.result import Waveforms
 from nandcosim.spice.status import Status
 from nandcosim.sweep import draw, load_circuit, parse_spec
 from nandcosim.sweep.audited import run_chunk
-from nandcosim.sweep.chunk import EngineUsed, Job
+from nandcosim.sweep.chunk import Chunk, ChunkResult, EngineUsed, Job
 from nandcosim.sweep.isolated import simulate_isolated
 from nandcosim.sweep.reproduce import reproduce
 from nandcosim.sweep.spec import SweepSpec
@@ -132,8 +132,9 @@ def failing(circuit: str, status: Status, reason: str, path: Path) -> tuple[Swee
     spec = spec_of(f"circuits_for_tests:{circuit}")
     store = SweepStore.create(path, spec, load_circuit(spec.circuit))
     k = first_victim(spec)
-    store.array("reason")[1, 1, k] = reason
-    store.array("status")[1, 1, k] = int(status)
+    nothing = {name: np.array([np.nan]) for name in spec.responses}
+    result = ChunkResult(np.array([status], dtype=np.int8), [reason], nothing)
+    store.write(Chunk(3, k, k + 1, (k,)), result)
     return store, 3 * SAMPLES + k
 
 

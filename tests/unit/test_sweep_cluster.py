@@ -54,7 +54,7 @@ def test_shipped_files_are_right_as_they_are_and_uncommented(name: str, tmp_path
         ("walltime = '0:00:59'", "walltime: found '0:00:59', expected HH:MM:SS, at least"),
         ("memory = 'much'", "memory: found 'much', expected a number and a unit"),
         ("partitions = 'main'", "partitions: unknown, did you mean 'partition'"),
-        ("prologue = 'module load'", "prologue: found 'module load', expected a valid tuple"),
+        ("prologue = 'module load'", "prologue: found 'module load', expected a list"),
         ("queue = ", "invalid TOML"),
     ],
 )

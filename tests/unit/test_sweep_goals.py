@@ -55,7 +55,7 @@ def test_quantities_are_in_the_unit_of_the_response() -> None:
 
 
 def test_guide_is_the_failure_itself_by_default() -> None:
-    rare = spec_with(rare={"failure": "t_cross > 6 us"}).rare
+    rare = spec_with(rare={"failure": "v_strobe > 0.4"}, responses=["v_strobe"]).rare
     assert rare is not None
     assert rare.guide == rare.failure
 
@@ -74,7 +74,7 @@ def test_condition_and_its_distance() -> None:
     ("changes", "message"),
     [
         ({"precision": {"response": "bits", "half_width": 0.1}}, "response: found 'bits'"),
-        ({"precision": {"half_width": 0.1}}, "precision.response: found None"),
+        ({"precision": {"half_width": 0.1}}, "precision.response: is missing, allowed"),
         ({"precision": {"response": "bit"}}, "precision: give half_width or relative"),
         ({"precision": {**PRECISION, "relative": 0.1}}, "give half_width or relative, one"),
         ({"precision": {**PRECISION, "half_width": 0}}, "precision.half_width: found 0"),
@@ -91,7 +91,14 @@ def test_condition_and_its_distance() -> None:
         ({"rare": {"failure": "bit"}}, "rare.failure: found 'bit', expected one such as"),
         ({"rare": {"failure": "bit == 1"}}, "rare.failure: found 'bit == 1'"),
         ({"rare": {"failure": "v_bl < 1"}}, "rare.failure: found 'v_bl'"),
-        ({"rare": {"failure": "t_cross > 5 V"}}, "rare.failure: found '5 V'"),
+        ({"rare": {**RARE, "guide": "t_cross > 5 V"}}, "rare.guide: found '5 V'"),
+        ({"rare": {"failure": "t_cross > 6 us"}}, "t_cross does not exist in every run, .* bit"),
+        ({"rare": {"failure": "bit <= 0.5"}}, "rare.failure: found 'bit <= 0.5', expected one"),
+        ({"rare": {**RARE, "precision": True}}, "rare.precision: found True"),
+        ({"precision": {**PRECISION, "start": 401}}, "start: found 401, allowed: 20 to 400"),
+        ({"precision": {**PRECISION, "first": 3}}, "precision.first: is for axes to refine"),
+        ({"precision": {**PRECISION, "refine": ["margin"] * 2}}, "an axis is given twice"),
+        ({"precision": {**PRECISION, "half_width": float("nan")}}, "half_width: found nan"),
         ({"rare": {**RARE, "method": "magic"}}, "rare.method: found 'magic'"),
         ({"rare": {**RARE, "precision": 2}}, "rare.precision: found 2"),
         ({"rare": RARE, "engine": "fast"}, "engine: found 'fast', allowed with rare"),

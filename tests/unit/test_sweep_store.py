@@ -431,7 +431,12 @@ def test_status_names_failures_rate_and_time_left(tmp_path: Path) -> None:
     hits = {f"hit at {start}.5e-9 s": 1 for start in (0, 4, 8)}
     assert found["reasons"] == {"it died": 3, **hits}
     assert found["failures"] == [
-        {"status": "timeout", "reason": "hit at # s", "count": 3, "samples": [33, 37, 39]},
+        {
+            "status": "timeout",
+            "reason": "hit at 0.5e-9 s (and alike)",
+            "count": 3,
+            "samples": [33, 37, 39],
+        },
         {"status": "crashed", "reason": "it died", "count": 3, "samples": [13, 17, 19]},
     ]
     text = status_lines(found)

@@ -33,8 +33,8 @@ from nandcosim.tables.plotting import draw
 SPREADS = (0.2, 0.15)
 STAGES = 2
 
-#: Time of half the precharge voltage of a nominal RC of 1 us, and one that is too long, in s.
-NOMINAL, TOO_LONG = 1e-6 * np.log(2), 1e-6
+#: Voltage, of 1 V, that is left after one nominal RC, and what is too much of it.
+NOMINAL, TOO_MUCH = np.exp(-1.0), 0.5
 
 
 def document(**rare: Any) -> dict[str, Any]:
@@ -42,30 +42,32 @@ def document(**rare: Any) -> dict[str, Any]:
         "circuit": "circuits_for_tests:RCDischarge",
         "samples": 5000,
         "seed": 3,
-        "responses": ["t_half"],
+        "responses": ["v_end"],
         "parameters": {"stages": STAGES},
         "axes": {"spread": list(SPREADS)},
         "random": [
             {"target": "excess", "distribution": "normal", "mean": 0.0, "std": "spread"},
         ],
-        "rare": {"failure": f"t_half > {TOO_LONG:g}", **rare},
+        "rare": {"failure": f"v_end > {TOO_MUCH:g}", **rare},
     }
 
 
-def half_time(spread: float, scores: np.ndarray) -> np.ndarray:
-    """Of resistors in series with an excess of `spread` times its score each."""
-    return np.asarray(NOMINAL * (1 + spread * scores.mean(axis=1)))
+def rest(spread: float, scores: np.ndarray) -> np.ndarray:
+    """Left by resistors in series with an excess of `spread` times its score each."""
+    relative = np.maximum(1 + spread * scores.mean(axis=1), 1e-3)  # exploring runs go far
+    return np.asarray(NOMINAL ** (1 / relative))
 
 
 def exact(spread: np.ndarray) -> np.ndarray:
-    """Probability that the half time is too long."""
-    return np.asarray(norm.sf((TOO_LONG / NOMINAL - 1) / (spread / np.sqrt(STAGES))))
+    """Probability that too much is left."""
+    excess = np.log(NOMINAL) / np.log(TOO_MUCH) - 1
+    return np.asarray(norm.sf(excess / (spread / np.sqrt(STAGES))))
 
 
 def run(
     path: Path,
     waves: int | None = None,
-    half_time: Callable[[float, np.ndarray], np.ndarray] = half_time,
+    rest: Callable[[float, np.ndarray], np.ndarray] = rest,
     **rare: Any,
 ) -> SweepStore:
     """A store that has been run to its end, or for so many waves."""
@@ -78,9 +80,9 @@ def run(
         for chunk in store.pending(store.status_codes()):
             scores = plan.scores(chunk.point, chunk.samples)
             assert scores is not None
-            times = half_time(float(spec.coordinates(chunk.point)["spread"]), scores)
-            ok = np.zeros(times.size, np.int8)
-            store.write(chunk, ChunkResult(ok, [""] * times.size, {"t_half": times}))
+            left = rest(float(spec.coordinates(chunk.point)["spread"]), scores)
+            ok = np.zeros(left.size, np.int8)
+            store.write(chunk, ChunkResult(ok, [""] * left.size, {"v_end": left}))
         done += 1
         if not plan.advance():
             break
@@ -121,16 +123,18 @@ def test_estimates_stand_at_their_grid_points(table: CalibrationTable, store: Sw
 
 def test_the_event_is_in_words(table: CalibrationTable) -> None:
     attributes = table.dataset.attrs
-    assert attributes["event"] == "t_half > 1e-06 s"
+    assert attributes["event"] == "v_end > 0.5 V"
     assert attributes["method"] == "importance"
     assert json.loads(attributes["notes"]) == {}
-    assert table.dataset["probability"].attrs["long_name"] == "probability of t_half > 1e-06 s"
+    assert table.dataset["probability"].attrs["long_name"] == "probability of v_end > 0.5 V"
 
 
 def test_what_was_not_found_has_a_note(tmp_path: Path) -> None:
-    """The half time cannot be too long where every stage is nominal."""
-    never = run(tmp_path / "never.zarr", half_time=lambda s, z: half_time(0.0 * s, z))
+    """Nothing is left too much where every stage is nominal."""
+    never = run(tmp_path / "never.zarr", rest=lambda s, z: rest(0.0 * s, z))
     table = fit(never)
+    assert table.dataset["probability"].isnull().all()
+    assert "at most 1.13e-19" in render_summary(summarise(table))
     notes = json.loads(table.dataset.attrs["notes"])
     assert set(notes) == {f"spread = {spread}" for spread in SPREADS}
     assert (table.dataset["converged"] == 0).all()
@@ -144,7 +148,7 @@ def test_an_unfinished_estimate_is_refused_or_undefined(tmp_path: Path) -> None:
     table = fit(part, allow_partial=True)
     assert set(json.loads(table.dataset.attrs["notes"]).values()) == {"not finished"}
     assert (table.dataset["converged"] == 0).all()
-    with pytest.raises(InputError, match="has not come so far, see notes"):
+    with pytest.raises(InputError, match="there is no estimate, at most an upper limit: see notes"):
         table.lookup("probability", spread=0.2)
 
 

@@ -46,6 +46,11 @@ _PILOTS = 3
 #: A region's centre moves when its failing runs are worth this many.
 _WORTH = 10.0
 
+#: A score that the search took for irrelevant is taken up when the mean of the failing runs
+#: in it is so many of its standard errors from zero: by chance once in a hundred estimates
+#: of 131 scores.
+_SIGNIFICANT = 4.0
+
 #: Centres have settled when none moves further than this, in sigma.
 _SETTLED = 0.5
 
@@ -75,7 +80,8 @@ def importance(dimensions: int, rng: np.random.Generator, settings: Settings) ->
     The search may take half of the runs. A few pilot rounds then move the centres to the
     mean of the failing scores (R. Y. Rubinstein, Eur. J. Oper. Res. 99, 89, 1997: the
     cross-entropy optimum), within the span of the directions that the search found: in
-    all dimensions the mean of a few runs is noise. Pilots do not count in the estimate.
+    all dimensions the mean of a few runs is noise. A score that the guide did not show,
+    and whose mean is more than noise, is added to them. Pilots do not count in the estimate.
 
     Parameters
     ----------
@@ -173,30 +179,72 @@ def _settle(
 ) -> Asking[tuple[_Mixture, int]]:
     """Pilot rounds; returns the mixture with its centres moved, and the runs so far."""
     runs = findings.runs
+    pilots = _Pilots(np.empty((0, mixture.centres.shape[1])), np.empty(0))
     for _ in range(_PILOTS):
         if runs + _PILOT + settings.min_samples > settings.max_runs:
             break
         batch = replace(mixture.draw(rng, _PILOT), stage=Stage.PILOT)
         outcomes = yield batch
         runs += _PILOT
-        centres = _recentred(mixture, batch, outcomes)
-        moved = np.linalg.norm(centres - mixture.centres, axis=1).max()
-        mixture = replace(mixture, centres=centres)
-        if moved < _SETTLED:
+        pilots = pilots.add(batch, outcomes)
+        settled = _recentred(mixture, pilots)
+        moved = np.linalg.norm(settled.centres - mixture.centres, axis=1).max()
+        grown = settled.basis.shape[1] > mixture.basis.shape[1]
+        mixture = settled
+        if moved < _SETTLED and not grown:
             break
     return mixture, runs
 
 
-def _recentred(mixture: _Mixture, batch: Batch, outcomes: Outcomes) -> np.ndarray:
+@dataclass(frozen=True)
+class _Pilots:
+    """All pilot runs so far: each is weighted for the target, whatever it was drawn from.
+
+    Attributes
+    ----------
+    scores : ndarray, shape (n, d)
+    weight : ndarray, shape (n,)
+        Zero where the event did not occur.
+    """
+
+    scores: np.ndarray
+    weight: np.ndarray
+
+    def add(self, batch: Batch, outcomes: Outcomes) -> _Pilots:
+        weight = np.where(outcomes.event, np.exp(batch.log_weight), 0.0)
+        return _Pilots(
+            np.concatenate([self.scores, batch.scores]), np.concatenate([self.weight, weight])
+        )
+
+
+def _recentred(mixture: _Mixture, pilots: _Pilots) -> _Mixture:
+    """Centres moved to the mean of their failing runs, in a basis that may have grown."""
+    owned = [pilots.weight * share for share in mixture.responsibilities(pilots.scores).T]
+    means = [
+        own @ pilots.scores / own.sum() if _effective(own) >= _WORTH else None for own in owned
+    ]
+    basis = mixture.basis
+    for own, mean in zip(owned, means, strict=True):
+        if mean is not None:
+            basis = _with_scores(basis, mean, 1 / math.sqrt(_effective(own)))
     centres = mixture.centres.copy()
-    weights = np.where(outcomes.event, np.exp(batch.log_weight), 0.0)
-    for i, share in enumerate(mixture.responsibilities(batch.scores).T):
-        own = weights * share
+    for i, (own, mean) in enumerate(zip(owned, means, strict=True)):
         if not own.any():  # the boundary bends away: meet it further out
             centres[i] *= 1 + 1 / np.linalg.norm(centres[i])
-        elif _effective(own) >= _WORTH:
-            centres[i] = mixture.basis @ (mixture.basis.T @ (own @ batch.scores / own.sum()))
-    return centres
+        elif mean is not None:
+            centres[i] = basis @ (basis.T @ mean)
+    return replace(mixture, centres=centres, basis=basis)
+
+
+def _with_scores(basis: np.ndarray, mean: np.ndarray, error: float) -> np.ndarray:
+    """`basis` and the scores whose part of `mean` outside it is more than `error` explains."""
+    outside = mean - basis @ (basis.T @ mean)
+    added = np.flatnonzero(np.abs(outside) > _SIGNIFICANT * error)
+    if not added.size:
+        return basis
+    units = np.zeros((len(mean), added.size))
+    units[added, np.arange(added.size)] = 1.0
+    return np.asarray(np.linalg.qr(np.hstack([basis, units]))[0])
 
 
 # ----------------------------------------------------------------- estimate
@@ -314,19 +362,19 @@ def _remarks(tally: _Tally, precise: bool, findings: Findings) -> Iterator[str]:
 
 def _nothing_found(dimensions: int, findings: Findings) -> Estimate:
     if findings.astray:
-        probability, high = math.nan, 1.0
+        high = 1.0
         note = (
             f"exploring runs failed, but no single direction within {RADIUS:g} sigma does: "
             "use subset simulation"
         )
     else:
-        probability = high = float(ndtr(-RADIUS))
+        high = float(ndtr(-RADIUS))
         note = (
-            f"no failure found within {RADIUS:g} sigma in {findings.runs} runs: the probability "
-            "is a bound for one region with a flat boundary, not an estimate"
+            f"no failure found within {RADIUS:g} sigma in {findings.runs} runs: the upper limit "
+            "holds for one region with a flat boundary"
         )
     return Estimate(
-        probability=probability,
+        probability=math.nan,
         standard_error=math.nan,
         low=0.0,
         high=high,

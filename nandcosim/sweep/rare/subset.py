@@ -171,19 +171,19 @@ class _Subset:
         low, high = log_normal_interval(probability, relative, families=len(sizes))
         remarks = []
         if obstacle:
-            remarks.append(f"{obstacle}: the probability is an upper bound")
+            remarks.append(f"{obstacle}: there is an upper limit only")
         if doubt > 1:
             remarks.append("some runs could not be simulated")
         if relative > self.settings.precision:
             remarks.append(f"{self.size} runs a level do not give the precision")
         return Estimate(
-            probability=probability,
-            standard_error=probability * relative,
+            probability=math.nan if obstacle else probability,
+            standard_error=math.nan if obstacle else probability * relative,
             low=0.0 if obstacle else low / doubt,
             high=min(1.0, high * doubt),
             effective_samples=1 / float((shares**2).sum()),
             runs=self.runs,
-            beta=-float(ndtri(probability)),
+            beta=math.nan if obstacle else -float(ndtri(probability)),
             centres=np.empty((0, self.dimensions)),
             converged=not obstacle and relative <= self.settings.precision,
             note="; ".join(remarks),
