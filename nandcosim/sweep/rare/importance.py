@@ -41,10 +41,12 @@ __all__ = ["importance"]
 
 #: Runs of a pilot round, which only moves the centres, and rounds at most.
 _PILOT = 100
-_PILOTS = 3
+_PILOTS = 8
 
-#: A region's centre moves when its failing runs are worth this many.
+#: A region's centre moves when its failing runs are worth this many, and may be left when
+#: they are worth so many.
 _WORTH = 10.0
+_ENOUGH = 30.0
 
 #: A score that the search took for irrelevant is taken up when the mean of the failing runs
 #: in it is so many of its standard errors from zero: by chance once in a hundred estimates
@@ -187,11 +189,10 @@ def _settle(
         outcomes = yield batch
         runs += _PILOT
         pilots = pilots.add(batch, outcomes)
-        settled = _recentred(mixture, pilots)
-        moved = np.linalg.norm(settled.centres - mixture.centres, axis=1).max()
-        grown = settled.basis.shape[1] > mixture.basis.shape[1]
-        mixture = settled
-        if moved < _SETTLED and not grown:
+        before, mixture = mixture, _recentred(mixture, pilots)
+        moved = np.linalg.norm(mixture.centres - before.centres, axis=1).max()
+        grown = mixture.basis.shape[1] > before.basis.shape[1]
+        if moved < _SETTLED and not grown and _effective(pilots.weight) >= _ENOUGH:
             break
     return mixture, runs
 
