@@ -138,9 +138,9 @@ _STATES = (
 )
 
 _HEADER = """\
-| limit state | d | exact | method | mean / exact | scatter | stated error | covered | converged \
-| runs | plain runs |
-|---|---|---|---|---|---|---|---|---|---|---|"""
+| limit state | d | exact | method | answers | mean / exact | scatter | stated error | covered \
+| converged | runs | plain runs |
+|---|---|---|---|---|---|---|---|---|---|---|---|"""
 
 
 def main(repeats: int = 100) -> None:
@@ -158,16 +158,21 @@ def main(repeats: int = 100) -> None:
 
 def _row(state: LimitState, method: str, found: list[Estimate]) -> str:
     exact = state.probability
-    ratio = np.array([each.probability for each in found]) / exact
-    error = np.mean([each.standard_error / each.probability for each in found])
+    answered = [each for each in found if np.isfinite(each.probability)]
+    ratio = np.array([each.probability for each in answered]) / exact
+    error = np.array([each.standard_error / each.probability for each in answered])
     covered = np.mean([each.low <= exact <= each.high for each in found])
     converged = np.mean([each.converged for each in found])
     runs = np.mean([each.runs for each in found])
-    plain = (1 - exact) / (exact * ratio.std() ** 2)
+    if answered:
+        plain = (1 - exact) / (exact * ratio.var())
+        accuracy = f"{ratio.mean():.2f} | {ratio.std():.2f} | {error.mean():.2f}"
+        equal = f"{plain:.0e}"
+    else:
+        accuracy, equal = "- | - | -", "-"
     return (
-        f"| {state.name} | {state.dimensions} | {exact:.1e} | {method} | {ratio.mean():.2f} "
-        f"| {ratio.std():.2f} | {error:.2f} | {covered:.2f} | {converged:.2f} "
-        f"| {runs:.0f} | {plain:.0e} |"
+        f"| {state.name} | {state.dimensions} | {exact:.1e} | {method} | {len(answered)} "
+        f"| {accuracy} | {covered:.2f} | {converged:.2f} | {runs:.0f} | {equal} |"
     )
 
 
