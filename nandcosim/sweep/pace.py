@@ -13,8 +13,10 @@ TASK_SECONDS = 10.0
 #: Tasks that are remembered.
 MEMORY = 16
 
-#: Share of what is left that one task of a worker may take, so that all end together.
+#: Share of what is left that one task of a worker may take, so that all end together; but a
+#: task takes this many seconds at least.
 SHARE = 4
+LEAST_SECONDS = 0.5
 
 #: Growth from one task to the next, so that a few quick samples cannot make a long task.
 GROWTH = 10
@@ -53,4 +55,5 @@ class Pace:
         affordable = TASK_SECONDS / max(self.seconds_per_sample, 1e-9)
         longest = max(each for each, _ in self._taken)
         fair = left / (SHARE * max(workers, 1))
-        return max(1, int(min(affordable, GROWTH * longest, fair)))
+        worthwhile = affordable * LEAST_SECONDS / TASK_SECONDS
+        return max(1, int(min(affordable, GROWTH * longest, max(fair, worthwhile))))

@@ -90,7 +90,7 @@ def bare(spec: SweepSpec, pool: Pool, processes: int) -> float:
     return spec.samples / (time.perf_counter() - start)
 
 
-def main(samples: int = 200, rounds: int = 5) -> None:
+def main(samples: int = 600, rounds: int = 3) -> None:
     spec = parse_spec({**SPEC, "samples": samples})
     warm = parse_spec({**SPEC, "samples": 20})
     rates: dict[str, list[tuple[float, float]]] = {"sweep": [], "bare processes": []}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nandcosim.sweep.pace import GROWTH, SHARE, TASK_SECONDS, Pace
+from nandcosim.sweep.pace import GROWTH, LEAST_SECONDS, SHARE, TASK_SECONDS, Pace
 
 
 def test_first_task_is_one_sample() -> None:
@@ -39,10 +39,11 @@ def test_samples_slower_than_a_task_go_one_by_one() -> None:
 
 def test_last_tasks_are_shared_out() -> None:
     pace = Pace()
-    pace.record(1000, 0.1)
+    pace.record(1000, 100.0)
     assert pace.length(left=800, workers=2) == 800 // (2 * SHARE)
-    assert pace.length(left=3, workers=2) == 1
-    assert pace.length(left=3, workers=0) == 1
+    least = round(LEAST_SECONDS / 0.1)
+    assert pace.length(left=3, workers=2) == least
+    assert pace.length(left=3, workers=0) == least
 
 
 def test_samples_that_cost_nothing() -> None:
