@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import ssl
 import subprocess
@@ -274,11 +275,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.long
-def test_jobs_end_after_kill_of_the_client(
-    queue: Slurm, settings: Settings, undisturbed: xr.Dataset, tmp_path: Path
-) -> None:
-    spec, out, script = spec_of("SlowCircuit"), tmp_path / "s.zarr", tmp_path / "run.py"
+def started(spec: SweepSpec, out: Path, script: Path, settings: Settings) -> subprocess.Popen[str]:
+    """A sweep on the queue in a process of its own, some of which is written."""
     script.write_text(
         RUN.format(
             root=str(TESTS.parent),
@@ -288,15 +286,41 @@ def test_jobs_end_after_kill_of_the_client(
             cluster=str(settings(maximum=2)),
         )
     )
-    process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     for line in process.stdout:
         if int(line) >= 10:
-            break
+            return process
+    raise AssertionError(process.stderr.read() if process.stderr else "")
+
+
+@pytest.mark.long
+def test_interrupt_ends_the_jobs(queue: Slurm, settings: Settings, tmp_path: Path) -> None:
+    out = tmp_path / "s.zarr"
+    process = started(spec_of("SlowCircuit"), out, tmp_path / "run.py", settings)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode != 0  # or a script would take the sweep for done
+    kept = status(out)["done"]
+    assert f"interrupted: {kept} of 80 samples are in {out}; the same command continues" in errors
+    no_jobs(queue)
+    assert list((tmp_path / "shared").iterdir()) == []
+
+
+@pytest.mark.long
+def test_jobs_end_after_kill_of_the_client(
+    queue: Slurm, settings: Settings, undisturbed: xr.Dataset, tmp_path: Path
+) -> None:
+    spec, out = spec_of("SlowCircuit"), tmp_path / "s.zarr"
+    process = started(spec, out, tmp_path / "run.py", settings)
     process.kill()
     process.communicate()
     no_jobs(queue)
     kept = status(out)["done"]
     assert 10 <= kept < 2 * SAMPLES
-    run_sweep(spec, out, workers=1)
+    (left,) = (tmp_path / "shared").iterdir()
+    run_sweep(spec, out, cluster=settings(maximum=2))
     xr.testing.assert_identical(data_of(out), undisturbed)
+    assert not left.exists()  # the keys of the run that was killed
