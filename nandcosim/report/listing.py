@@ -162,7 +162,7 @@ def _failure_line(failure: Mapping[str, Any]) -> str:
 def reproduction_lines(made: Reproduced) -> str:
     """Text of a sample made again: what was drawn, what the store holds, what came out."""
     lines = [f"sample {made.sample} of {made.store}: {made.circuit.name}"]
-    lines += [f"  {name:<17} {value}" for name, value in made.coordinates.items()]
+    lines += [f"  {name:<17} {_plain(value)}" for name, value in made.coordinates.items()]
     for knob in made.circuit.knobs:
         if knob.name in made.knobs:
             lines.append(f"  {knob.name:<17} {_spread(made.knobs[knob.name], knob.unit)}")
@@ -184,6 +184,10 @@ def reproduction_lines(made: Reproduced) -> str:
     if made.waveforms_file is not None:
         lines.append(f"  waveforms: {made.waveforms_file}")
     return "\n".join(lines)
+
+
+def _plain(value: bool | int | float | str) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _spread(values: np.ndarray, unit: str) -> str:

@@ -84,7 +84,10 @@ class Reproduced:
     @property
     def title(self) -> str:
         """For a picture of the waveforms."""
-        place = ", ".join(f"{name} = {value}" for name, value in self.coordinates.items())
+        place = ", ".join(
+            f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
+            for name, value in self.coordinates.items()
+        )
         return f"{self.circuit.name}, sample {self.sample}" + (f": {place}" if place else "")
 
     @property

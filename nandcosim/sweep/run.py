@@ -115,12 +115,14 @@ class Run:
         self.codes = self.store.status_codes()
         wanted = self.store.wanted()
         self.total = int(wanted.sum())
-        inside = np.arange(self.store.spec.samples) < wanted[:, np.newaxis]
         again = self.codes != Status.OK if self.retry_failed else self.codes == Status.NOT_RUN
-        self.left = int((again & inside).sum())
-        finished = self.codes[inside & ~again]
-        self.done = int(finished.size)
-        self.failed = int((finished != Status.OK).sum())
+        failed = (self.codes != Status.OK) & ~again
+        if self.store.spec.planned:
+            asked = np.arange(self.store.spec.samples) < wanted[:, np.newaxis]
+            again, failed = again & asked, failed & asked
+        self.left = int(np.count_nonzero(again))
+        self.done = self.total - self.left
+        self.failed = int(np.count_nonzero(failed))
 
     def progress(self) -> Progress:
         """How far the run is."""
