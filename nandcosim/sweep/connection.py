@@ -92,7 +92,9 @@ def _scheduler(address: str) -> Iterator[Client]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """If the scheduler is lost, one line of ours says so; what Dask says comes even later."""
-    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio")]
+    talkers = ("distributed", "tornado", "asyncio")
+    known = [name for name in logging.root.manager.loggerDict if name.split(".")[0] in talkers]
+    loggers = [logging.getLogger(name) for name in {*talkers, *known}]
     before = [each.level for each in loggers]
     for each in loggers:
         each.setLevel(logging.CRITICAL)
