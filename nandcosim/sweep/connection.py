@@ -7,6 +7,7 @@ import logging
 import re
 import signal
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from os import PathLike
 
 import dask
@@ -137,6 +138,7 @@ def _local(count: int) -> Iterator[Client]:
 @contextlib.contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Ctrl-C reaches every process of a terminal, and is for the one that runs the sweep."""
+    resource_tracker.ensure_running()  # started later, it would let them through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
