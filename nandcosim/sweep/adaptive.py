@@ -50,7 +50,6 @@ class Report(TypedDict):
 
     Attributes
     ----------
-    ----------
     complete : bool
         Whether nothing is left to run.
     runs : int

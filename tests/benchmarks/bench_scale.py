@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, LocalCluster
+from bench_parallel import cluster_of
+from distributed import Client
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # workers take it over
 
@@ -37,7 +38,6 @@ from nandcosim.progress import Progress
 from nandcosim.sweep import parse_spec, run_sweep, store_digest
 from nandcosim.sweep.connection import LIGHT
 from nandcosim.sweep.spec import SweepSpec
-from nandcosim.sweep.worker import THREAD_LIMITS
 
 #: Samples of one grid point, and those that share one run of ngspice with the fast engine.
 POINT, BLOCK = 50_000, 10_000
@@ -140,16 +140,7 @@ def overheads(closed: int = 100_000, short: int = 5000, long: int = 300) -> None
     with (
         dask.config.set(LIGHT),
         tempfile.TemporaryDirectory() as folder,
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=1,
-            memory_limit=0,
-            dashboard_address=None,
-            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-            env=THREAD_LIMITS,
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster) as client,
+        cluster_of(1) as client,
     ):
         client.run(install_clock)
         for name, spec in specs.items():

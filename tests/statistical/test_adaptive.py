@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from adaptive_specs import sweep
 
 from nandcosim.intervals import mean_and_error, student_half_width, wilson
 from nandcosim.sweep.adaptive import next_wanted, start
-from nandcosim.sweep.goals import Precision
-from nandcosim.sweep.spec import SweepSpec
 
 REPEATS = 4000
 
@@ -30,22 +29,6 @@ Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 def allowance(confidence: float = 0.95) -> float:
     """Four standard errors of a counted coverage."""
     return 4 * float(np.sqrt(confidence * (1 - confidence) / REPEATS))
-
-
-def sweep(axes: dict[str, tuple[float, ...]], samples: int, **asked: Any) -> SweepSpec:
-    return SweepSpec(
-        circuit="any",
-        samples=samples,
-        seed=1,
-        sampler="monte-carlo",
-        common_random_numbers=False,
-        responses=("y",),
-        parameters={},
-        axes=axes,
-        units=dict.fromkeys(axes, "1"),
-        random=(),
-        precision=Precision(response="y", **asked),
-    )
 
 
 def stopped(values: np.ndarray, **asked: Any) -> np.ndarray:

@@ -4,37 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
+from adaptive_specs import sweep
 
 from nandcosim.intervals import mean_and_error, student_half_width, wilson
 from nandcosim.spice.status import Status
 from nandcosim.sweep.adaptive import Report, next_wanted, start
-from nandcosim.sweep.goals import Precision
 from nandcosim.sweep.spec import SweepSpec
 
 Results = tuple[np.ndarray, np.ndarray]
-
-
-def sweep(
-    axes: dict[str, tuple[float | str, ...]] | None = None, samples: int = 2000, **asked: Any
-) -> SweepSpec:
-    axes = {"x": (0.0, 1.0)} if axes is None else axes
-    return SweepSpec(
-        circuit="any",
-        samples=samples,
-        seed=1,
-        sampler="monte-carlo",
-        common_random_numbers=False,
-        responses=("y",),
-        parameters={},
-        axes=axes,
-        units=dict.fromkeys(axes, "1"),
-        random=(),
-        precision=Precision(response="y", **asked),
-    )
 
 
 def normal_results(spec: SweepSpec, deviation: float | np.ndarray = 1.0) -> Results:
